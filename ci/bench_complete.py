@@ -32,7 +32,7 @@ GROWTH_GOAL = 1.05
 
 def measure(bench: Bench) -> Iterator[list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
-    for name in config.allocator_names(bench.root):
+    for name in config.names_with_sources(bench.root):
         for ops in TINY_OPERATIONS if bench.is_tiny else OPERATIONS:
             what = f"complete: {name}, {ops} operations"
             note(what)

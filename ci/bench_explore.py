@@ -50,7 +50,7 @@ Row = dict[str, Any]
 def measure_each(bench: Bench, part: str, measure_one: Callable[[Bench, str], Row]) -> Iterator[list[Row]]:
     """A row an allocator."""
     rows: list[Row] = []
-    for name in config.allocator_names(bench.root):
+    for name in config.names_with_sources(bench.root):
         note(f"{part}: {name}")
         row = bench.attempt(name, measure_one, bench, name)
         if row is not None:

@@ -30,7 +30,7 @@ REPAIR = "a decided repair"
 def measure(bench: Bench) -> Iterator[list[dict[str, Any]]]:
     """A row a mutant; is_tiny: of the first one alone."""
     rows: list[dict[str, Any]] = []
-    for name in config.allocator_names(bench.root):
+    for name in config.names_with_sources(bench.root):
         for mutant in config.find_allocator(bench.root, name).mutant:
             note(f"mutants: {name} {mutant.id}")
             row = bench.attempt(f"{name} {mutant.id}", measure_one, bench.root, name, mutant)

@@ -344,6 +344,11 @@ def allocator_names(root: Path) -> list[str]:
     return sorted(path.parent.name for path in (root / "allocators").glob("*/allocator.toml"))
 
 
+def names_with_sources(root: Path) -> list[str]:
+    """Those that are built here, with hooks, and no libraries of the system."""
+    return [name for name in allocator_names(root) if (root / "allocators" / name / "src").is_dir()]
+
+
 def find_allocator(root: Path, name: str) -> Allocator:
     names = allocator_names(root)
     if name not in names:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from faultline.base.cache import Cache, project_root
-from faultline.base.config import allocator_names, find_allocator
+from faultline.base.config import find_allocator, names_with_sources
 from faultline.pipeline.build import build_adapter, build_runner
 from faultline.pipeline.tracers import DEFAULT_TRACER
 from loads.crash_images import Image, campaign_images
@@ -55,7 +55,7 @@ class Target:
         assert len(self.images) >= 100
 
 
-@pytest.fixture(scope="module", params=allocator_names(project_root()))
+@pytest.fixture(scope="module", params=names_with_sources(project_root()))
 def target(
     root: Path, scripts: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Target:
