@@ -83,7 +83,8 @@ pub fn log(bytes: &[u8]) -> Worth {
     Keep
 }
 
-/// What a log can carry of a trace. Each stored byte and each flushed line has its file and where in it.
+/// What a log can carry of a trace. Each stored byte and each flushed line has its file and where in it. Files are numbered by their first
+/// stores and flushes: a trace numbers them by their paths, and the folder of an exported log is another one.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Carried {
     stored: Vec<(u32, u64, u8)>,
@@ -93,13 +94,22 @@ struct Carried {
 
 fn carried(trace: &Trace) -> Carried {
     let mut carried = Carried::default();
+    let mut files: Vec<u32> = Vec::new();
+    let mut number = |file: u32| {
+        let at = files.iter().position(|known| *known == file).unwrap_or(files.len());
+        if at == files.len() {
+            files.push(file);
+        }
+        at as u32
+    };
     for event in &trace.events {
         match &event.kind {
-            EventKind::Flush { file, offset, .. } => carried.flushed.push((file.0, offset / LINE_BYTES)),
+            EventKind::Flush { file, offset, .. } => carried.flushed.push((number(file.0), offset / LINE_BYTES)),
             EventKind::Fence { .. } => carried.fences += 1,
             kind => {
                 let Some((file, offset, bytes)) = kind.put() else { continue };
-                carried.stored.extend(bytes.iter().zip(offset..).map(|(byte, at)| (file.0, at, *byte)));
+                let file = number(file.0);
+                carried.stored.extend(bytes.iter().zip(offset..).map(|(byte, at)| (file, at, *byte)));
             }
         }
     }
