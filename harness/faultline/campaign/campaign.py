@@ -284,7 +284,7 @@ class _CellRunner:
                 case Done():
                     self._note_seen(position, result, event, seen_earlier)
 
-        left = earlier.stopped.ranges() if earlier and earlier.stopped else []
+        left = earlier.stopped.left if earlier and earlier.stopped else []
         if earlier is not None:
             cell = as_it_ran(cell, earlier)
         more = {"looks_behind": _looks_behind(result.spec), "shares_budget": True, "left": left}

@@ -15,8 +15,6 @@ from faultline.workload.operations import THREAD_OPERATIONS
 ORDINALS = ("", "first", "second", "third")
 """Of generations: after so many crashes."""
 
-LAST_POSITION = 2**32 - 1
-"""No trace has as many crash positions: up to here is to the end."""
 SHOWN_RUNS = 3
 """Of a torn store, in words."""
 
@@ -400,10 +398,6 @@ class Stopped(msgspec.Struct):
     operations: list[LeftOperation] = []
     more_operations: int = 0
     text: str = ""
-
-    def ranges(self) -> list[tuple[int, int]]:
-        """What an exploration goes on with; an older engine has stopped at position."""
-        return self.left or [(self.position, LAST_POSITION)]
 
 
 class Incomplete(msgspec.Struct):

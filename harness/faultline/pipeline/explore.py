@@ -26,12 +26,11 @@ WALL_LIMIT_MS = 10000
 def explore(
     cell: PreparedCell,
     handle: Callable[[Event], None],
-    first_position: int | None = None,
     jobs: int = 1,
     more: dict[str, Any] | None = None,
 ) -> Verdict:
-    """Runs the engine over the trace; handle gets its events. first_position: none before it is looked at; jobs: workers; more:
-    keys of the engine's configuration that are not a cell's.
+    """Runs the engine over the trace; handle gets its events. jobs: workers; more: keys of the engine's configuration that are
+    not a cell's.
 
     Raises: what Engine.events raises.
     """
@@ -43,7 +42,7 @@ def explore(
         handle(event)
 
     left = {"left_outside": outside.left_by(workshop.cache, cell.spec.allocator)}
-    return ask_engine(cell, heard, "explore", first_position=first_position, jobs=jobs, more={**left, **(more or {})})
+    return ask_engine(cell, heard, "explore", jobs=jobs, more={**left, **(more or {})})
 
 
 def ask_engine(
@@ -51,7 +50,6 @@ def ask_engine(
     handle: Callable[[Event], None],
     command: str,
     *words: str,
-    first_position: int | None = None,
     jobs: int = 1,
     more: dict[str, Any] | None = None,
 ) -> Verdict:
@@ -59,7 +57,7 @@ def ask_engine(
     behind the configuration; the others as of explore."""
     workshop = cell.workshop
     with scratch_folder(workshop.cache, workshop.heap_folder) as folder:
-        config = write_config(folder, cell, first_position, jobs, more)
+        config = write_config(folder, cell, jobs, more)
         return workshop.engine.events([command, str(config), *words], handle, _environment_of(cell))
 
 
@@ -73,9 +71,7 @@ def _environment_of(cell: PreparedCell) -> dict[str, str]:
     return {**kept, **environment_for(cell.workshop.tracer, cell.target.tracer, cell.target.allocator)}
 
 
-def engine_config(
-    cell: PreparedCell, scratch: Path, first_position: int | None = None, jobs: int = 1
-) -> dict[str, Any]:
+def engine_config(cell: PreparedCell, scratch: Path, jobs: int = 1) -> dict[str, Any]:
     """The JSON that `faultline-engine explore` and `replay` read."""
     spec, target, workload = cell.spec, cell.target, cell.workload
     heap = target.allocator.heap
@@ -117,7 +113,6 @@ def engine_config(
             "cpu_limit_ms": CPU_LIMIT_MS,
             "wall_limit_ms": WALL_LIMIT_MS,
         },
-        "first_position": first_position,
         "start": spec.start,
         "stop_at_rule": spec.stop_at_rule,
         "probe": spec.probe,
@@ -136,7 +131,6 @@ def engine_config(
 def write_config(
     folder: Path,
     cell: PreparedCell,
-    first_position: int | None = None,
     jobs: int = 1,
     more: dict[str, Any] | None = None,
 ) -> Path:
@@ -144,6 +138,6 @@ def write_config(
     scratch = folder / "scratch"
     scratch.mkdir()
     path = folder / "config.json"
-    config = {**engine_config(cell, scratch, first_position, jobs), **(more or {})}
+    config = {**engine_config(cell, scratch, jobs), **(more or {})}
     path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2))
     return path

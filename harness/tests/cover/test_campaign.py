@@ -29,7 +29,6 @@ from faultline.pipeline import explore, prepared
 from faultline.pipeline.build import Built
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
-from faultline.pipeline.events import LAST_POSITION
 from faultline.pipeline.target import Target
 from faultline.pipeline.trace import Trace
 from faultline.pipeline.workshop import Workshop
@@ -330,7 +329,7 @@ def test_a_stopped_exploration_goes_on_where_it_was(
     is_resumed: bool,
 ) -> None:
     """A matrix by itself, a run when it is asked to."""
-    so_far = {**samples.CERTIFICATE, "gaps": [], "stopped": {"position": 40, "why": "interrupted"}}
+    so_far = {**samples.CERTIFICATE, "gaps": [], "stopped": {"position": 40, "why": "interrupted", "left": [[40, 90]]}}
     finding = {**samples.FINDING, "repairs": []}
     engine = fake_engine({"explore": {"print": [finding, so_far], "on_interrupt": []}})
     with ctrl_c_while_it_explores(tmp_path):
@@ -343,7 +342,7 @@ def test_a_stopped_exploration_goes_on_where_it_was(
     if kind == "run" and not is_resumed:
         assert (config["left"], result.verdict, result.findings) == ([], "pass", [])
         return
-    assert config["left"] == [[40, LAST_POSITION]]
+    assert config["left"] == [[40, 90]]
     assert (result.state, result.verdict) == ("done", "fail")
     assert [(finding.id, finding.seen) for finding in result.findings] == [(samples.FINDING["id"], 17 + 3)]
     assert result.certificate.recoveries == 2 * samples.CERTIFICATE["recoveries"]

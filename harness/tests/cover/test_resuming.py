@@ -53,7 +53,7 @@ def test_two_parts_are_one_certificate() -> None:
 def test_a_part_that_was_stopped_again_can_go_on_again() -> None:
     whole = joined(part(1, 40, 40), part(40, 60, 60))
     assert whole.stopped
-    assert (whole.complete, whole.stopped.ranges()) == (False, [(60, 90)])
+    assert (whole.complete, whole.stopped.left) == (False, [(60, 90)])
     assert whole.why == whole.stopped.text == "stopped at crash position 60 of 90: limit of 9 recoveries"
     assert joined(whole, part(60, 90, None)).complete
 

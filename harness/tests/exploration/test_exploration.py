@@ -50,6 +50,8 @@ SEEDS = 24
 NESTED_SEEDS = 12
 PASSING_SEEDS = 3
 LIMIT_S = 60
+LAST_POSITION = 2**32 - 1
+"""Of any trace."""
 CONTRACT = {
     "publish": "atomic",
     "fill": "before",
@@ -305,7 +307,7 @@ def test_an_exploration_that_was_stopped_goes_on(
             continue
         assert part.certificate["why"].startswith(f"stopped at crash position {stopped['position']} of "), seed
         assert part.certificate["gaps"] == []
-        rest = engine.explore(toy, **strategy, first_position=stopped["position"])
+        rest = engine.explore(toy, **strategy, left=stopped["left"])
         counts = ("crash_positions", "unknowns")
         for name in counts:
             assert part.certificate[name] + rest.certificate[name] == whole.certificate[name], (seed, name)
@@ -691,7 +693,7 @@ def test_what_stays_wrong_is_one_finding_from_where_it_began(engine: Engine, str
     if strategy["strategy"] == "exhaustive":
         assert whole.seen == toy.findings.seen
     for position in range(finding["position"] + 1, whole.certificate["crash_positions"]):
-        [later_one] = engine.explore(toy, **strategy, first_position=position).findings
+        [later_one] = engine.explore(toy, **strategy, left=[(position, LAST_POSITION)]).findings
         assert later_one["id"] == finding["id"], position
         [replayed] = engine.replayed(toy, later_one["token"])
         assert replayed["id"] == finding["id"], position
@@ -820,7 +822,7 @@ def test_what_stays_wrong_in_a_later_case_began_there(engine: Engine) -> None:
             raw(toy, FREE, *persisted(replace(store(2 * LINE_BYTES, 0), file=file)), slot=1)
     [finding] = engine.explore(toy, **COMPLETE).findings
     for position in range(finding["position"], len(toy.events), 5):
-        [later_one] = engine.explore(toy, strategy="prefix", first_position=position).findings
+        [later_one] = engine.explore(toy, strategy="prefix", left=[(position, LAST_POSITION)]).findings
         assert later_one["id"] == finding["id"], position
 
 

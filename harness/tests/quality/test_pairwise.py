@@ -23,6 +23,8 @@ from faultline.pipeline.explore import explore
 from faultline.pipeline.prepared import prepare
 from faultline.pipeline.workshop import Workshop
 
+LAST_POSITION = 2**32 - 1
+"""Of any trace."""
 ROOT = project_root()
 MATRIX = cells_of_matrix(Project(ROOT).allocator, read_toml(ROOT / "ci" / "matrix.toml", Matrix))
 MUTANTS = [spec for spec in MATRIX if spec.mutant and spec.strategy == "complete" and not spec.nested]
@@ -58,7 +60,8 @@ class Target:
                     certificates.append(event)
 
         changed = self.cell.with_spec(**{"stop_at_rule": self.spec.expected_rule, **spec})
-        explore(changed, handle, first_position=position, more={"last_position": position})
+        left = [] if position is None else [(position, LAST_POSITION)]
+        explore(changed, handle, more={"left": left, "last_position": position})
         return findings, certificates[-1]
 
     def finds(self, position: int, **spec: object) -> tuple[bool, int]:

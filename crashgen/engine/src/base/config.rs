@@ -71,9 +71,8 @@ pub struct Config {
     pub seed: u64,
     /// Bounds.
     pub limits: Limits,
-    /// Look at none before this one (events before the crash).
-    pub first_position: Option<u32>,
-    /// Crash positions that an earlier exploration left, from the first to the last of each range; empty: there was none.
+    /// The crash positions (events before the crash) to look at, from the first to the last of each range: what an earlier exploration
+    /// left. Empty: all.
     #[serde(default)]
     pub left: Vec<(u32, u32)>,
     /// Whether the operations of the workload share the budget ([`crate::explore::shares`]).

@@ -67,9 +67,8 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         shares: None,
     };
     let first = trace.first_event() as u32 + 1;
-    let begin = config.first_position.unwrap_or(first).max(first);
     let mut whole = Whole::new(tally, config.strategy);
-    let begin = whole.go_on(config, trace, begin);
+    let begin = whole.resume(config, trace, first);
     whole.tally.engine_why = config.why_not_in_process().filter(|_| config.strategy.follows_loads());
     let rungs = rungs(config);
     for (number, rung) in rungs.iter().enumerate() {

@@ -169,13 +169,14 @@ impl Whole {
         }
     }
 
-    /// Where the exploration begins: at a crash position, or where an earlier one left the trace. What that left before is explored last.
-    pub fn go_on(&mut self, config: &Config, trace: &Trace, begin: u32) -> u32 {
+    /// Where the exploration begins: at the first crash position, or where an earlier one left the trace. What that left before is
+    /// explored last.
+    pub fn resume(&mut self, config: &Config, trace: &Trace, first: u32) -> u32 {
         let end = trace.events.len() as u32;
         let mut left = shares::joined(config.left.iter().map(|(first, last)| (*first, (*last).min(end))).collect());
         let from = match left.last() {
-            None => begin,
-            Some((first, last)) if *last == end => *first,
+            None => first,
+            Some((from, last)) if *last == end => *from,
             Some(_) => end + 1,
         };
         left.retain(|(_, last)| *last < from);
