@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from command_line import Faultline, assert_one_clear_line
-from faultline.base.config import read_allocator
+from faultline.base.config import names_with_sources, read_allocator
 
 ROOT = Path(__file__).resolve().parents[3]
 MUTANTS = [
@@ -44,7 +44,7 @@ def run(faultline: Faultline, *arguments: str) -> dict[str, Any]:
 
 def test_each_allocator_has_some() -> None:
     counts = Counter(allocator for allocator, _, _ in MUTANTS)
-    assert set(counts) == {path.parent.name for path in (ROOT / "allocators").glob("*/src")}
+    assert set(counts) == set(names_with_sources(ROOT))
     assert min(counts.values()) >= FEWEST, counts
 
 
