@@ -14,11 +14,9 @@ MOST_BYTES = 64 << 20
 
 def read_input(path: Path, hint: str | None = None) -> bytes:
     """Raises BadInputError where it cannot be read, is no regular file, or has more than MOST_BYTES."""
+    check_regular(path, hint)
     name = one_line(str(path))
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            raise BadInputError(f"{name}: is no regular file", hint)
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
@@ -26,18 +24,18 @@ def read_input(path: Path, hint: str | None = None) -> bytes:
         return content
     except OSError as error:
         raise BadInputError(f"{name}: cannot be read: {error.strerror}", hint) from error
-    except ValueError as error:  # a null byte in its name
-        raise BadInputError(f"{name}: is no name of a file: {error}", hint) from error
 
 
-def check_regular(path: Path) -> None:
-    """Raises BadInputError where another program would wait for ever, or find nothing, when it reads the file."""
+def check_regular(path: Path, hint: str | None = None) -> None:
+    """Raises BadInputError where who reads the file would find nothing, or wait for ever."""
     name = one_line(str(path))
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise BadInputError(f"{name}: is no regular file")
+            raise BadInputError(f"{name}: is no regular file", hint)
     except OSError as error:
-        raise BadInputError(f"{name}: cannot be read: {error.strerror}") from error
+        raise BadInputError(f"{name}: cannot be read: {error.strerror}", hint) from error
+    except ValueError as error:  # a null byte in its name
+        raise BadInputError(f"{name}: is no name of a file: {error}", hint) from error
 
 
 def read_text(path: Path, hint: str = "save it as UTF-8") -> str:
