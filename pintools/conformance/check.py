@@ -47,7 +47,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RUN_LIMIT_S = 120
-MOST_LOADED_RUNS = 1000
 COMPILER = os.environ.get("CC", "gcc")
 FLAGS = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-I", str(HERE.parent)]
 
@@ -487,7 +486,6 @@ class Tracing:
     expectation: Expectation
     tool_dir: Path
     work: Path
-    loaded_runs: int
 
     @property
     def folder(self) -> Path:
@@ -543,11 +541,10 @@ def covered(lines: list[str]) -> Iterator[str]:
         yield f"covered offset={start} size={end - start}"
 
 
-def check_program(name: str, tool_dir: Path, work: Path, most_loaded_runs: int) -> str:
+def check_program(name: str, tool_dir: Path, work: Path) -> str:
     """Empty if the program gives its expected events, and the same bytes for the same seed; else what is wrong."""
     expectation = Expectation.read(HERE / f"{name}.expected")
-    loaded_runs = min(expectation.loaded_runs, most_loaded_runs)
-    tracing = Tracing(compile_program(name, work), expectation, tool_dir, work, loaded_runs)
+    tracing = Tracing(compile_program(name, work), expectation, tool_dir, work)
     for environment in expectation.environments:
         wrong = environment_difference(tracing, environment)
         if wrong:
@@ -605,12 +602,12 @@ def lackey_difference(records: Iterator[Record], seen: list[tuple[int, int]]) ->
 
 def loaded_difference(tracing: Tracing, seed: int, content: bytes) -> str:
     """Empty if the trace is the same bytes in each of the loaded runs."""
-    if not tracing.loaded_runs:
+    if not tracing.expectation.loaded_runs:
         return ""
     busy = [sys.executable, "-c", "while True: pass"]
     load = [subprocess.Popen(busy) for _ in range(2 * len(os.sched_getaffinity(0)))]
     try:
-        for run in range(1, tracing.loaded_runs + 1):
+        for run in range(1, tracing.expectation.loaded_runs + 1):
             if tracing.run(seed, "loaded", {}).read_bytes() != content:
                 return f"seed {seed}: run {run} on a busy machine gave a different trace"
     finally:
@@ -632,22 +629,20 @@ def names() -> list[str]:
     return sorted(path.stem for path in HERE.glob("*.expected"))
 
 
-def check(
-    tool_dir: Path, work: Path, only: list[str] | None = None, most_loaded_runs: int = MOST_LOADED_RUNS
-) -> Iterator[tuple[str, bool | None, str]]:
+def check(tool_dir: Path, work: Path, only: list[str] | None = None) -> Iterator[tuple[str, bool | None, str]]:
     """Yields (name, ok, difference) for each program; ok is None if this CPU cannot run it."""
     work.mkdir(parents=True, exist_ok=True)
-    one = functools.partial(check_one, tool_dir.resolve(), work.resolve(), most_loaded_runs)
+    one = functools.partial(check_one, tool_dir.resolve(), work.resolve())
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(one, only or names())
 
 
-def check_one(tool_dir: Path, work: Path, most_loaded_runs: int, name: str) -> tuple[str, bool | None, str]:
+def check_one(tool_dir: Path, work: Path, name: str) -> tuple[str, bool | None, str]:
     try:
         missing = [flag for flag in Expectation.read(HERE / f"{name}.expected").needs if flag not in cpu_flags()]
         if missing:
             return name, None, f"skipped: this CPU has no {' '.join(missing)}"
-        wrong = check_program(name, tool_dir, work, most_loaded_runs)
+        wrong = check_program(name, tool_dir, work)
     except subprocess.CalledProcessError as error:
         wrong = f"does not compile:\n{error.stderr}"
     except subprocess.TimeoutExpired:
@@ -680,13 +675,6 @@ def main() -> int:
     parser.add_argument("--tool-dir", type=Path, help="folder with faultline-amd64-linux and Valgrind's own files")
     parser.add_argument("--work", type=Path, help="folder for programs and traces")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these programs")
-    parser.add_argument(
-        "--loaded-runs",
-        type=int,
-        default=MOST_LOADED_RUNS,
-        metavar="N",
-        help="at most so many loaded runs of a program",
-    )
     parser.add_argument("--dump", type=Path, metavar="TRACE", help="print a trace's events and stop")
     parser.add_argument("--sites", action="store_true", help="with --dump: the function of each event")
     options = parser.parse_args()
@@ -704,7 +692,7 @@ def main() -> int:
     if unknown:
         return stop(f"no program {' '.join(unknown)}; there are: {' '.join(names())}")
     passed = failed = skipped = 0
-    for name, ok, wrong in check(options.tool_dir, options.work, options.only, options.loaded_runs):
+    for name, ok, wrong in check(options.tool_dir, options.work, options.only):
         passed, failed, skipped = passed + (ok is True), failed + (ok is False), skipped + (ok is None)
         if ok is not True:
             print(f"{'FAILED' if ok is False else 'skipped'} {name}\n{wrong}")
