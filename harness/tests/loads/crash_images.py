@@ -95,8 +95,8 @@ def run_images(stream: bytes) -> Iterator[Image]:
         is_new = not is_run if command.kind != FL.COMMAND_STAGES else is_new
 
 
-def campaign_images(scripts: Path, runner: Path, folder: Path, *arguments: str) -> tuple[list[Image], list[str]]:
-    """What `faultline run ARGUMENTS` ran recovery on, in the order of each of its servers; and the options of the heap."""
+def campaign_images(scripts: Path, runner: Path, folder: Path, *arguments: str) -> tuple[list[list[Image]], list[str]]:
+    """What `faultline run ARGUMENTS` ran recovery on, of each of its servers, the busiest first; and the options of the heap."""
     taken_by, engine = folder / "runner", folder / "engine"
     taken_by.write_text(RUNNER.format(runner=runner, folder=folder))
     engine.write_text(ENGINE.format(python=sys.executable, runner=taken_by, engine=scripts / "faultline-engine"))
@@ -105,7 +105,8 @@ def campaign_images(scripts: Path, runner: Path, folder: Path, *arguments: str) 
     command = [str(scripts / "faultline"), "run", *arguments, "--engine", str(engine)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode in (0, 1, 3), run.stderr
-    images = [image for path in sorted(folder.glob("commands-*")) for image in run_images(path.read_bytes())]
+    streams = [list(run_images(path.read_bytes())) for path in folder.glob("commands-*")]
     given = (folder / "arguments").read_text().splitlines()
     options = dict(zip(given[1::2], given[2::2], strict=True))
-    return images, [part for option in options.items() if option[0] in HEAP_OPTIONS for part in option]
+    heap = [part for option in options.items() if option[0] in HEAP_OPTIONS for part in option]
+    return sorted(streams, key=len, reverse=True), heap

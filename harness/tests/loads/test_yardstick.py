@@ -48,9 +48,10 @@ class Target:
         self.runner = build_runner(root, cache).path
         self.adapter = build_adapter(root, cache, allocator, None, "clwb", is_hooked=True).path
         self.plain_adapter = build_adapter(root, cache, allocator, None, "clwb").path
-        images, self.options = campaign_images(scripts, self.runner, folder, name, *CAMPAIGN)
-        images = [image for image in images if image.contents]
-        self.next_to_each_other = images[len(images) // 2 :][:RESTS]
+        streams, self.options = campaign_images(scripts, self.runner, folder, name, *CAMPAIGN)
+        streams = [[image for image in images if image.contents] for images in streams]
+        self.next_to_each_other = streams[0][-RESTS:]
+        images = [image for images in streams for image in images]
         self.images = images[:: max(1, len(images) // IMAGES)][:IMAGES]
         assert len(self.images) >= 100
 

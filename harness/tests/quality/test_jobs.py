@@ -43,7 +43,7 @@ class Explored:
     def events(self, jobs: int) -> list[dict[str, Any]]:
         """What the engine says, but for progress, certificates of parts, times, memory and how many runs were compared."""
         with scratch_folder(self.cache, None) as folder:
-            path = write_config(folder, self.cell, None, jobs)
+            path = write_config(folder, self.cell, jobs)
             given = json.loads(path.read_text())
             limits = {**given["limits"], **self.limits}
             path.write_text(json.dumps({**given, **self.more, "limits": limits}))
