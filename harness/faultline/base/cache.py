@@ -2,6 +2,7 @@
 """Where things live: the clone this package runs from, and the cache of what was built, traced and generated from it.
 
     .faultline/             --cache
+        layout              the number of the layout: what parts there are, and what is in them
         builds/KEY/         one compiled target, tool or runner; KEY covers all that compiler and linker read, flags, compiler
         builds/STEM.inputs  what they read when it was last built; STEM covers flags and compiler; STEM.log, what they said
         ccache/             what single sources compiled to
@@ -15,12 +16,18 @@
         results.sqlite      results of `run`, unless --out says otherwise
 
 Entries appear by rename, complete or not at all, so that several campaigns can share a cache and Ctrl-C leaves no half entry.
-"""
+
+Other versions of this program. A cache of a newer layout is refused. Nothing that another version wrote is taken for this one's:
+a folder names the layout beside its sums; a structure is kept with version and shape, and is nothing to a version that keeps it
+otherwise; the key of a trace covers the layout. What is left over so is made again. Workloads and traces that were given are named
+by what they hold, and their readers look at that and at the version that each of them names. The database has a version of its
+own."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import shutil
@@ -34,8 +41,12 @@ from typing import TypeVar
 
 import msgspec
 
-from faultline.base.errors import InfrastructureError
+from faultline import __version__
+from faultline.base.errors import BadInputError, InfrastructureError
 
+LAYOUT = 1
+"""A new one when what is in an entry changes without a change of its key: what else lies in the folder of a build, say."""
+LAYOUT_FILE = "layout"
 KEY_DIGITS = 16
 """Hex digits of a cache key: 64 bits, far from collisions among the thousands of entries that a cache ever has."""
 
@@ -45,7 +56,7 @@ _verified: set[str] = set()
 PACKAGES = "gcc g++ make ccache libc6-dev"
 """What the commands start, by the names of Debian. Of a clone ci/packages.txt has them all."""
 SUMS = "sha256"
-"""In a folder of the cache: of each file in it."""
+"""In a folder of the cache: the layout, and the sum of each file in it."""
 
 
 def project_root() -> Path:
@@ -85,18 +96,37 @@ def hash_of_file(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+HEAD_OF_SUMS = f"layout {LAYOUT}\n"
+
+
 def _sums_of(folder: Path) -> str:
     """Links lead elsewhere, and are not followed."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink() and path.name != SUMS)
-    return "".join(f"{hash_of_file(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
+    sums = (f"{hash_of_file(path)}  {path.relative_to(folder).as_posix()}\n" for path in files)
+    return HEAD_OF_SUMS + "".join(sums)
 
 
 Kept = TypeVar("Kept", bound=msgspec.Struct)
 
 
+class _Envelope(msgspec.Struct):
+    """What keep writes. faultline: the version that did; shape: of what is kept."""
+
+    faultline: str
+    shape: str
+    kept: msgspec.Raw
+
+
+@functools.cache
+def _shape_of(kind: type[msgspec.Struct]) -> str:
+    """The same as long as fields, their types and their defaults are the same, in whatever is inside."""
+    return key_of(msgspec.json.encode(msgspec.json.schema(kind)))
+
+
 class Cache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
+        self._check_layout()
         for part in (
             "builds",
             "traces",
@@ -109,6 +139,37 @@ class Cache:
             "allocators",
         ):
             self._make(self.folder / part)
+        with contextlib.suppress(OSError):  # read-only: each entry says what it is of
+            self._write_layout()
+
+    def _check_layout(self) -> None:
+        """One that says none is new, or older than layouts have numbers."""
+        path = self.folder / LAYOUT_FILE
+        try:
+            said = path.read_bytes().strip()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise InfrastructureError(
+                f"{path}: cannot be read: {error.strerror}", "choose another cache with --cache DIR"
+            ) from error
+        if not (said.isdigit() and len(said) <= KEY_DIGITS):
+            raise BadInputError(
+                f"{path}: expected the number of a layout, as every faultline writes it",
+                "choose another cache with --cache DIR, or move this one away",
+            )
+        if int(said) > LAYOUT:
+            raise BadInputError(
+                f"{self.folder}: a cache of layout {int(said)}, made by a newer faultline; this one reads layout {LAYOUT}",
+                "use that faultline, or another cache with --cache DIR",
+            )
+
+    def _write_layout(self) -> None:
+        path, text = self.folder / LAYOUT_FILE, f"{LAYOUT}\n"
+        if not path.exists() or path.read_text() != text:
+            temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+            temporary.write_text(text)
+            temporary.replace(path)
 
     @staticmethod
     def _make(folder: Path) -> None:
@@ -134,19 +195,23 @@ class Cache:
                 return self.keep_folder(part, key, temporary)
 
     def has_folder(self, part: str, key: str) -> bool:
-        """Whether `part/key` is there, as it was made: looked at once in a process. What is damaged is removed."""
+        """Whether `part/key` is there, as it was made: looked at once in a process. What is not as it was made, or of
+        another layout, is removed."""
         entry = self.folder / part / key
         if str(entry) in _verified:
             return True
+        what = "is damaged"
         try:
             if not entry.is_dir():
                 return False
-            if (entry / SUMS).read_text() == _sums_of(entry):
+            sums = (entry / SUMS).read_text()
+            if sums == _sums_of(entry):
                 _verified.add(str(entry))
                 return True
+            what = what if sums.startswith(HEAD_OF_SUMS) else "was made by another version"
         except (OSError, UnicodeDecodeError):
             pass
-        sys.stderr.write(f"[{entry}: is damaged, and is made again]\n")
+        sys.stderr.write(f"[{entry}: {what}, and is made again]\n")
         shutil.rmtree(entry, ignore_errors=True)
         return False
 
@@ -160,8 +225,9 @@ class Cache:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def keep_folder(self, part: str, key: str, temporary: Path) -> Path:
-        """What was filled becomes `part/key`."""
+        """What was filled becomes `part/key`, in the place of what is not as it was made."""
         entry = self.folder / part / key
+        self.has_folder(part, key)
         (temporary / SUMS).write_text(_sums_of(temporary))
         temporary.chmod(0o755)
         with contextlib.suppress(OSError):  # another process was faster: its entry is as good
@@ -185,13 +251,18 @@ class Cache:
 
     def keep(self, part: str, name: str, result: msgspec.Struct) -> None:
         """The file `part/name`, anew."""
-        self.text_entry(part, name, msgspec.json.encode(result).decode(), fresh=True)
+        kept = msgspec.Raw(msgspec.json.encode(result))
+        envelope = _Envelope(__version__, _shape_of(type(result)), kept)
+        self.text_entry(part, name, msgspec.json.encode(envelope).decode(), fresh=True)
 
     def kept(self, part: str, name: str, kind: type[Kept]) -> Kept | None:
-        """What keep wrote; None: nothing, or another version of this program did, in other words."""
+        """What keep wrote; None: nothing, or another version of this program did."""
         try:
-            return msgspec.json.decode((self.folder / part / name).read_bytes(), type=kind)
-        except (OSError, msgspec.DecodeError):
+            envelope = msgspec.json.decode((self.folder / part / name).read_bytes(), type=_Envelope)
+            if (envelope.faultline, envelope.shape) != (__version__, _shape_of(kind)):
+                return None
+            return msgspec.json.decode(envelope.kept, type=kind)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def text_entry(self, part: str, name: str, text: str, *, fresh: bool = False) -> Path:

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -43,6 +43,9 @@ create table if not exists finding (
     token text not null, finding text not null, primary key (campaign, cell, id, token));
 create index if not exists cell_key on cell (key);
 """
+
+
+T = TypeVar("T")
 
 
 class CellResult(msgspec.Struct):
@@ -230,9 +233,9 @@ class Results:
             except sqlite3.DatabaseError as error:
                 raise InfrastructureError(f"{self.path}: the results cannot be written: {error}") from error
 
-    def _decoded(self, text: str) -> CellResult:
+    def _decoded(self, text: str, kind: type[T]) -> T:
         try:
-            return msgspec.json.decode(text, type=CellResult)
+            return msgspec.json.decode(text, type=kind)
         except msgspec.MsgspecError as error:
             raise BadInputError(f"{self.path}: results of another faultline: {error}", MOVE_AWAY) from error
 
@@ -278,7 +281,7 @@ class Results:
                 "select result from cell where campaign = ? and key = ? and state = 'done' and verdict in ('pass', 'fail')",
                 (campaign, key),
             ).fetchone()
-        return self._decoded(row[0]) if row else None
+        return self._decoded(row[0], CellResult) if row else None
 
     def stopped_cell(self, key: str) -> CellResult | None:
         """The last result of the cell with this key, when its exploration was stopped and can go on."""
@@ -286,7 +289,7 @@ class Results:
             row = connection.execute(
                 "select result from cell where key = ? and result is not null order by campaign desc limit 1", (key,)
             ).fetchone()
-        found = self._decoded(row[0]) if row else None
+        found = self._decoded(row[0], CellResult) if row else None
         return found if found and found.certificate and found.certificate.stopped else None
 
     def end(self, campaign: int, state: Literal["done", "stopped"]) -> None:
@@ -302,7 +305,7 @@ class Results:
             ).fetchone()
         if row is None:
             return Environment()
-        found = msgspec.json.decode(row[0], type=Environment) if row[0] else Environment()
+        found = self._decoded(row[0], Environment) if row[0] else Environment()
         return msgspec.structs.replace(found, started_utc=row[1])
 
     def read(self) -> tuple[str, list[CellResult]]:
@@ -317,7 +320,7 @@ class Results:
             rows = connection.execute(
                 "select result from cell where campaign = ? and result is not null order by position", (campaign[0],)
             ).fetchall()
-        return str(campaign[1]), [self._decoded(row[0]) for row in rows]
+        return str(campaign[1]), [self._decoded(row[0], CellResult) for row in rows]
 
 
 def _json(value: object) -> str:

@@ -52,7 +52,7 @@ def given_trace(workshop: Workshop, workload: Workload, path: Path) -> Trace:
     def fill(entry: Path) -> None:
         shutil.copyfile(path, entry)
 
-    kept = workshop.cache.file_entry("imported", f"{facts.hash}.trace", fill)
+    kept = workshop.cache.file_entry("imported", f"{facts.hash}.trace", fill, fresh=True)
     return Trace(kept, facts.hash, catalogue.store(workload, workshop.cache), True, 0.0)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from faultline.base.cache import Cache, key_of, scratch_folder
+from faultline.base.cache import LAYOUT, Cache, key_of, scratch_folder
 from faultline.base.config import Allocator, Heap
 from faultline.base.errors import BadInputError, FaultlineError, InfrastructureError
 from faultline.base.processes import child
@@ -80,7 +80,9 @@ def check_supported(allocator: Allocator, workload: Workload) -> None:
 def trace_key(target: Target, workload: Workload) -> str:
     geometry = heap_arguments(target.allocator.heap, workload)
     builds = (target.adapter.key, target.runner.key, target.tracer.key)
-    return key_of(*builds, workload.key, str(workload.schedule_seed), *geometry, *target.allocator.variable_words())
+    return key_of(
+        str(LAYOUT), *builds, workload.key, str(workload.schedule_seed), *geometry, *target.allocator.variable_words()
+    )
 
 
 def trace(

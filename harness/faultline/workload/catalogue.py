@@ -144,7 +144,13 @@ def _stored_file(key: str, cache: Cache) -> Workload:
             f"workload file:{key}: not in the cache {cache.folder}",
             "run the workload file once here (faultline run ... --workload FILE), or name its cache with --cache",
         )
-    return parse(path.read_text(encoding="utf-8"), str(path))
+    workload = parse(read_text(path, "a workload file is plain text"), str(path))
+    if workload.key != key:
+        raise BadInputError(
+            f"{path}: holds operations of the key {workload.key}: it is damaged, or another version of faultline wrote it",
+            "remove it, and run the workload file once here (faultline run ... --workload FILE)",
+        )
+    return workload
 
 
 def _user_file(path: Path, cache: Cache, below: Path) -> Workload:
