@@ -17,7 +17,7 @@ import pytest
 
 from caches import cache_that_shares_builds
 from command_line import assert_one_clear_line
-from foreign.own_repository import FOLDER, git, make_repository
+from foreign.own_repository import FOLDER, ORDERED, git, make_repository
 
 NOBODY = 65534
 Installed = Callable[..., subprocess.CompletedProcess[str]]
@@ -114,6 +114,30 @@ def test_a_repository_is_tested_red_and_green(installed: Installed, repository: 
     bisected = installed("bisect", "own", "--good", "good", "--bad", "worse", "-w", "smoke", cwd=repository)
     assert bisected.returncode == 0, bisected.stderr
     assert "bad commit" in bisected.stdout.splitlines()[0]
+
+
+def test_mutate_trace_and_wear_work_in_the_repository(installed: Installed, repository: Path) -> None:
+    """--protect says what grew, by exit code 1."""
+    words = ("mutate", "own", "-w", "smoke", "--only", "fence at")
+    mutated = installed(*words, cwd=repository / FOLDER)
+    assert mutated.returncode == 0, mutated.stderr
+    assert f"({FOLDER}/adapter.c:" in mutated.stdout
+    assert mutated.stdout.splitlines()[-1].startswith("summary: places=1 killed=1 ")
+    costs = repository / ".faultline" / "costs.json"
+    for more in (("--update",), ()):
+        traced = installed("trace", "own", "-w", "smoke", "--protect", costs, *more, cwd=repository)
+        assert traced.returncode == 0, traced.stderr
+    source = repository / FOLDER / "adapter.c"
+    good = source.read_text()
+    source.write_text(good.replace(ORDERED, ORDERED + ORDERED))
+    try:
+        grown = installed("trace", "own", "-w", "smoke", "--protect", costs, cwd=repository)
+    finally:
+        source.write_text(good)
+    assert grown.returncode == 1, grown.stderr
+    worn = installed("wear", "own", "-w", "smoke", cwd=repository)
+    assert worn.returncode == 0, worn.stderr
+    assert "change_slot (adapter.c:" in worn.stdout
 
 
 def test_others_than_root_use_an_installation_that_they_cannot_write(
