@@ -29,6 +29,10 @@ class Progress(msgspec.Struct, tag_field="event", tag="progress"):
     findings: int = 0
 
 
+UNKNOWN_PLACE = "an unknown place"
+"""Of which neither function nor file is known."""
+
+
 class Site(msgspec.Struct):
     function: str
     file: str | None = None
@@ -259,7 +263,7 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
         stores = "the last recovery stores" if self.is_later else "recovery stores"
         if self.stored == []:
             shown.append((stores, "nothing"))
-        shown += [(f"{stores} at", place.text()) for place in self.stored or []]
+        shown += [(f"{stores} at", place.text() or UNKNOWN_PLACE) for place in self.stored or []]
         if self.died:
             who = "recovery" if self.needs_crash else "it"
             shown.append(

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from faultline.pipeline.events import Finding, NewOutcome, PutKind, Site
+from faultline.pipeline.events import UNKNOWN_PLACE, Finding, NewOutcome, PutKind, Site
 
 BUDGET_S = 60.0
 """Of all repairs of a finding, when it is asked for: they are tried one after the other."""
@@ -64,7 +64,7 @@ def _stored_text(places: Sequence[str] | None, is_later: bool) -> str:
     stores = "; the last recovery stores" if is_later else "; recovery stores"
     if not places:
         return f"{stores} nothing"
-    shown, more = [f"at {place}" for place in places[:SHOWN_PLACES]], len(places) - SHOWN_PLACES
+    shown, more = [f"at {place or UNKNOWN_PLACE}" for place in places[:SHOWN_PLACES]], len(places) - SHOWN_PLACES
     if more > 0:
         shown.append(f"at {more} more place{'s' * (more > 1)}")
     *first, last = shown

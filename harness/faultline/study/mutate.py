@@ -502,7 +502,7 @@ class _Runner:
                     trial.rules.append(event.rule)
                     trial.message = trial.message or event.message
                 case Certificate():
-                    trial.is_complete, trial.why = event.complete, event.why
+                    trial.is_complete, trial.why = event.complete, _why(event)
                     trial.is_only_incomplete = not (event.complete or event.fallback or event.unknown_reasons)
                     trial.recoveries = event.recoveries
                 case Outcomes():
@@ -549,11 +549,20 @@ def _tell_hidden(trial: PlaceTrial) -> None:
         trial.why = f"known findings may hide {what}: {', '.join(trial.known)}"
 
 
+def _why(certificate: Certificate) -> str:
+    """What keeps it from being complete; of what could not be judged the first reason."""
+    reasons = [str(reason) for reason in certificate.unknown_reasons[:1]]
+    return ": ".join([certificate.why, *reasons] if certificate.why else reasons)
+
+
 def _as_it_is_broken(spec: CellSpec, whole: PlaceTrial) -> BadInputError:
     said = f"{whole.rules[0]}: {whole.message}" if whole.rules else whole.why or "its verdict is unknown"
+    look = f"look at it first: {spec.command_line()}"
+    known = f"{look}, with --write-baseline FILE; mutate takes it as --baseline FILE"
+    larger = f"give a larger --time, or a smaller workload; {look}"
     return BadInputError(
         f"{spec.name} does not pass completely as it is, so that what a flush is for cannot be told: {said}",
-        f"look at it first: {spec.command_line()}, with --write-baseline FILE; mutate takes it as --baseline FILE",
+        known if whole.rules else larger if whole.is_only_incomplete else look,
     )
 
 

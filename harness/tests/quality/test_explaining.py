@@ -14,7 +14,7 @@ import samples
 from command_line import Faultline
 from faultline.base.errors import InfrastructureError
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.events import Done, Event, Finding
+from faultline.pipeline.events import Done, Event, Finding, Site
 from faultline.pipeline.prepared import PreparedCell
 from faultline.study import repairs
 from faultline.study.explanation import TORN_ADVICE, Explanation, Outcome, RepairTrial, when_text
@@ -395,6 +395,9 @@ def test_three_lines_say_when_what_and_how(monkeypatch: pytest.MonkeyPatch) -> N
         assert explain(monkeypatch, ["helps"], storing).lines()[1][1].endswith(f"; recovery stores {words}")
         listed = [path for role, path in storing.call_paths() if role.startswith("recovery stores")]
         assert listed == (told[:count] or ["nothing"])
+    nowhere = finding(stored=[Site("")])
+    assert explain(monkeypatch, ["helps"], nowhere).lines()[1][1].endswith("; recovery stores at an unknown place")
+    assert ("recovery stores at", "an unknown place") in nowhere.call_paths()
     assert (
         explain(monkeypatch, ["helps"], dying)
         .lines()[1][1]

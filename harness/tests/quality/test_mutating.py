@@ -461,6 +461,38 @@ def test_an_allocator_that_a_second_crash_breaks_as_it_is_is_said(tmp_path: Path
         tried(Explored(tmp_path, broken), *traced)
 
 
+@pytest.mark.parametrize(
+    ("whole", "said", "next_step"),
+    [
+        (
+            trial("fail", rules=["FL004"], message="slot 1 is lost"),
+            "FL004: slot 1 is lost",
+            "with --write-baseline FILE",
+        ),
+        (trial("incomplete", why="60 s limit", is_only_incomplete=True), "60 s limit", "give a larger --time"),
+        (
+            trial("unknown", why="some states are unknown: it died"),
+            "some states are unknown: it died",
+            "look at it first",
+        ),
+    ],
+)
+def test_what_is_to_be_done_with_what_does_not_pass_is_said(whole: PlaceTrial, said: str, next_step: str) -> None:
+    """A baseline helps with findings alone."""
+    error = mutate._as_it_is_broken(samples.spec(), whole)
+    assert error.message.endswith(f"cannot be told: {said}")
+    assert next_step in str(error.hint)
+    assert ("baseline" in str(error.hint)) == bool(whole.rules)
+
+
+def test_why_it_is_unknown_has_a_reason() -> None:
+    said = samples.certificate(
+        why="some states are unknown", unknown_reasons=["the heap without a crash: it died", "2"]
+    )
+    assert mutate._why(said) == "some states are unknown: the heap without a crash: it died"
+    assert mutate._why(samples.certificate(why="60 s limit", unknown_reasons=[])) == "60 s limit"
+
+
 def test_a_trial_that_came_to_its_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the outcomes that others are compared with; a shorter limit than it took does not take it."""
     monkeypatch.setattr(PreparedCell, "key", lambda self: f"cell {self.spec.nested}")
