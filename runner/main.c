@@ -69,6 +69,9 @@ static const struct option_of {
     {{"cpu-limit-ms", 'c', "MS", 0, "CPU time of one life (default 1000)", 0}, FOR_LIVES, false},
     {{"wall-limit-ms", 't', "MS", 0, "wall time of one life (default 10000)", 0}, FOR_LIVES, false},
     {{"no-check", 'n', NULL, 0, "leave out the stage `check`: what benchmarks measure", 0}, FOR_SERVE | FOR_PROBE, false},
+    {{"ends-when-full", 'e', NULL, 0, "the target ends the process when memory is out: one life alone fills the heap", 0},
+     FOR_SERVE | FOR_PROBE | FOR_TWINS,
+     false},
     {{"full", 'f', NULL, 0, "all lives, not only the first part", 0}, FOR_PROBE, false},
     {{"text", 'x', NULL, 0, "print the report for people", 0}, FOR_PROBE, false},
     {{"verbose", 'v', NULL, 0, "let the target's output through to standard error", 0}, FOR_LIVES, false},
@@ -105,6 +108,7 @@ static void set_option(struct options *options, const struct argp_option *option
     case 'd': options->folder = argument; break;
     case 'f': options->is_full = true; break;
     case 'n': options->is_unchecked = true; break;
+    case 'e': options->ends_when_full = true; break;
     case 'T': options->is_tallied = true; break;
     case 'x': options->is_text = true; break;
     case 'v': options->is_verbose = true; break;

@@ -154,6 +154,10 @@ struct fl_engines {
  * volatile memory; life 2 recovers what life 1 left. Each life begins as a process of its own does. When open of life 0 answers
  * FL_NOT_A_HEAP, the full probe tries create on the same folder instead (FL_SECTION_RECREATE).
  *
+ * Where memory ends the process (--ends-when-full), life 5 alone fills the heap, in pieces of one size, and ends in its drain: the
+ * section has what it got until then, with FL_OK. Life 3 drains one piece of each size, down to the smallest. There is no life 6, and
+ * a twin is not emptied while it is open.
+ *
  * A twin (runner twins) has lives 3 to 6, and a life 1 of its own. Copies of the process that executed the workload make it, each
  * on a copy of the heap: one frees all and drains while the heap is open as it was, one closes it. A message about free all: the
  * first copy came to no end. There is no free all and no drain where the workload had closed the heap, and no close there and in

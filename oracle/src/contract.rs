@@ -41,6 +41,9 @@ pub struct Contract {
     /// Whether a crash while the heap is created is promised nothing.
     #[serde(default, deserialize_with = "key::create_unsafe")]
     pub create_unsafe: bool,
+    /// What becomes of an allocation for which there is no room.
+    #[serde(default, deserialize_with = "key::out_of_memory")]
+    pub out_of_memory: OutOfMemory,
     /// How many threads may call the allocator at the same time, at least 1.
     #[serde(deserialize_with = "key::threads")]
     pub threads: u32,
@@ -123,6 +126,17 @@ pub enum AfterFailedCreate {
     ReCreatable,
 }
 
+/// What becomes of an allocation for which there is no room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OutOfMemory {
+    /// It answers that there is none.
+    #[default]
+    Answers,
+    /// It ends the process.
+    Ends,
+}
+
 /// Reads one value; its error names the key whatever format the contract comes in.
 fn read_key<'de, T: Deserialize<'de>, D: Deserializer<'de>>(name: &str, source: D) -> Result<T, D::Error> {
     T::deserialize(source).map_err(|error| D::Error::custom(format!("contract key `{name}`: {error}")))
@@ -150,6 +164,7 @@ mod key {
         after_failed_create: AfterFailedCreate,
         clean_close: bool,
         create_unsafe: bool,
+        out_of_memory: OutOfMemory,
     }
 
     pub fn detects<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<String>, D::Error> {
@@ -179,7 +194,7 @@ mod tests {
     fn valid() -> Value {
         json!({"publish": "atomic", "fill": "before", "leaks": "none", "durable": "on-return", "accounting": "full",
                "slack_bytes": 0, "relocatable": true, "detects": [], "after_failed_create": "error", "clean_close": true, "create_unsafe": true,
-               "threads": 1})
+               "out_of_memory": "answers", "threads": 1})
     }
 
     fn error_with(key: &str, value: Value) -> String {
@@ -197,6 +212,7 @@ mod tests {
             ("durable", vec!["on-return", "on-close"]),
             ("accounting", vec!["full", "none"]),
             ("after_failed_create", vec!["error", "re-creatable"]),
+            ("out_of_memory", vec!["answers", "ends"]),
         ];
         for (key, values) in choices {
             for value in values {
@@ -221,6 +237,7 @@ mod tests {
             ("detects", json!(["Bit Flip"])),
             ("after_failed_create", json!("recreatable")),
             ("clean_close", json!("always")),
+            ("out_of_memory", json!("aborts")),
             ("threads", json!(0)),
         ];
         for (key, value) in bad {

@@ -194,6 +194,12 @@ impl From<Status> for Code {
     }
 }
 
+impl Code {
+    pub(crate) fn status(self) -> Status {
+        self.0
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "status-{}", u32::from(self.0))
@@ -242,6 +248,16 @@ impl Step {
     /// The reading of the contents after a stage.
     pub fn contents_after(life: u16, stage: Stage) -> Step {
         Step { life, section: SectionKind::Contents, after: stage }
+    }
+
+    /// Which of the heap's lives.
+    pub(crate) fn life(self) -> u16 {
+        self.life
+    }
+
+    /// The step of a twin that does the same: its first life after the workload is life 3.
+    pub(crate) fn in_twin(self) -> Step {
+        Step { life: self.life.max(USE), ..self }
     }
 
     /// The rule that is broken when the step answers an error.

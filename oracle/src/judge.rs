@@ -13,6 +13,7 @@ mod lives;
 mod objects;
 mod references;
 mod twin;
+mod without_crash;
 mod without_operations;
 mod without_walk;
 mod words;
@@ -21,7 +22,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::contract::{AfterFailedCreate, Contract};
+use crate::contract::{AfterFailedCreate, Contract, OutOfMemory};
 use crate::fact::{Fact, Step};
 use crate::history::{History, Holder, ObjectId, OperationIndex, Phase};
 use crate::pattern::Segment;
@@ -29,8 +30,9 @@ use crate::report::{HeapReport, Life, Location, Outcome, Place, SectionKind, Sta
 use crate::rule::{RuleId, RuleSet};
 
 pub use twin::TwinSet;
+use without_crash::{end_of, failure_words, has_filled};
 pub(crate) use words::recovery_phrase;
-use words::{message_about, signal_name, stage_phrase, tail};
+use words::{message_about, stage_phrase, tail};
 
 /// What configuration fixes about the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,9 +166,12 @@ pub fn judge(
         twins,
         unsound: BTreeSet::new(),
         shown: Vec::new(),
+        filled: None,
         out: Judgement::default(),
     };
     judge.run();
+    judge.end_filling();
+    judge.compare_without_crash();
     judge.name_skipped_recovery();
     judge.leave_out_what_operations_tell();
     judge.name_rules_not_reached();
@@ -187,6 +192,8 @@ struct Judge<'a> {
     unsound: BTreeSet<u32>,
     /// Objects that life 0 showed.
     shown: Vec<ShownObject>,
+    /// How the life ended that filled the heap, until that is judged.
+    filled: Option<Fact>,
     out: Judgement,
 }
 
@@ -324,26 +331,22 @@ impl<'a> Judge<'a> {
     /// FL001 and FL002: a process of the probe must come to its end, whatever the image.
     fn judge_outcome(&mut self) {
         let life = self.report.life(usize::from(self.report.last_life));
-        let step = Step::new(self.report.last_life, self.report.last_stage.unwrap_or(SectionKind::Open));
         let what = stage_phrase(self.report.last_life, self.report.last_stage);
-        let message = tail(life.and_then(|life| life.messages.last()));
         match self.report.outcome {
-            Outcome::Done => {}
             Outcome::Overloaded => {
                 return self.unknown(format!("{what}: the machine was overloaded, the wall limit came first"));
             }
-            Outcome::Broken => return self.unknown(format!("{what} could not be followed{message}")),
-            Outcome::Signal(signal) => {
-                let name = signal_name(signal);
-                let text = format!("{what} died of signal {signal}{name}{message}");
-                self.violate(Fact::Died(step, signal), Subject::default(), text);
+            Outcome::Broken => {
+                let message = tail(life.and_then(|life| life.messages.last()));
+                return self.unknown(format!("{what} could not be followed{message}"));
             }
-            Outcome::Exited => {
-                self.violate(Fact::Exited(step), Subject::default(), format!("{what} called exit{message}"));
-            }
-            Outcome::Hung => {
-                let text = format!("{what} did not end within its limit{message}");
-                self.violate(Fact::Hung(step), Subject::default(), text);
+            Outcome::Done | Outcome::Signal(_) | Outcome::Exited | Outcome::Hung => {}
+        }
+        // What the life said before is of a step that it came through: who dies says nothing.
+        if let Some(fact) = end_of(self.report) {
+            match self.contract.out_of_memory == OutOfMemory::Ends && has_filled(self.report) {
+                true => self.filled = Some(fact),
+                false => self.violate(fact, Subject::default(), failure_words(fact)),
             }
         }
         self.out.judged.insert(RuleId::RecoveryCrashed);

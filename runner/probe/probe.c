@@ -22,6 +22,7 @@ struct life {
     uint32_t numbers[16]; /* report numbers of the adapter's first files, + 1; 0: not asked yet */
     uint64_t largest;     /* that the drain got, bytes */
     uint8_t *is_drained;  /* by slot: the drain allocated it */
+    bool is_emptied;      /* all objects were freed */
     struct blocks blocks;    /* of the last walk */
     struct objects objects;  /* graph layout: as they were after open */
 };
@@ -372,16 +373,32 @@ static int collect_in_twin(struct life *life, enum fl_section_kind next) {
     return status;
 }
 
-/* Largest first and halving: what is left of the heap after each size is too small for it. */
+static uint64_t power_of_two_below(uint64_t bytes) {
+    while ((bytes & (bytes - 1)) != 0)
+        bytes &= bytes - 1;
+    return bytes;
+}
+
+/* Where memory ends the process, the drain asks for pieces of this size: the probe's slots hold so many of them as fit. */
+static uint64_t piece_bytes(const struct life *life) {
+    uint64_t pieces = slot_count(life) - life->probe->slots;
+    uint64_t bytes = 2 * power_of_two_below(life->probe->options.limit_bytes / pieces);
+    return bytes > SMALLEST_DRAIN_BYTES ? bytes : SMALLEST_DRAIN_BYTES;
+}
+
+/* Largest first and halving: what is left of the heap after each size is too small for it. Where memory ends the process, only the
+ * emptied heap is filled, which ends its life; the others get one object of each size. */
 static int drain(struct life *life) {
     report_stage(FL_SECTION_DRAIN);
     life->is_drained = calloc(slot_count(life), 1);
     if (life->is_drained == NULL)
         report_broken("no memory for the drain");
-    report_section(FL_SECTION_DRAIN);
-    uint64_t total = 0, bytes = life->probe->options.limit_bytes / 2;
-    while ((bytes & (bytes - 1)) != 0)
-        bytes &= bytes - 1; /* down to a power of two */
+    bool ends = life->probe->ends_when_full, is_filled = !ends || life->is_emptied;
+    if (ends && is_filled)
+        report_drain_until_end();
+    else
+        report_section(FL_SECTION_DRAIN);
+    uint64_t total = 0, bytes = ends ? piece_bytes(life) : power_of_two_below(life->probe->options.limit_bytes / 2);
     uint32_t count = 0, slot = first_slot(life);
     int status = FL_OK;
     while (bytes >= SMALLEST_DRAIN_BYTES) {
@@ -398,9 +415,11 @@ static int drain(struct life *life) {
             break;
         total += bytes;
         count++;
+        if (!is_filled)
+            bytes /= 2;
     }
     bool is_failed = status != FL_OK;
-    if (!is_failed && bytes >= SMALLEST_DRAIN_BYTES)
+    if (!is_failed && (bytes >= SMALLEST_DRAIN_BYTES || !is_filled))
         status = FL_OUT_OF_MEMORY; /* of probe slots: there may be more memory */
     report_end(status, count, total);
     if (is_failed)
@@ -481,6 +500,8 @@ static void follow_up(struct life *life) {
         slot = empty_slot(life, slot, &status);
         if (status != FL_OK || slot == slot_count(life))
             return;
+        if (life->probe->ends_when_full && BYTES[i] > piece_bytes(life))
+            break;
         status = allocate_recorded(life, slot, BYTES[i]);
         if (status == FL_OK)
             made[count++] = slot;
@@ -522,8 +543,10 @@ static void use_heap(struct life *life) {
 }
 
 static void empty_heap(struct life *life) {
-    if (collect_in_twin(life, FL_SECTION_FREE_ALL) == FL_OK && free_all(life) == FL_OK)
-        drain(life);
+    if (collect_in_twin(life, FL_SECTION_FREE_ALL) != FL_OK || free_all(life) != FL_OK)
+        return;
+    life->is_emptied = true;
+    drain(life);
 }
 
 void probe_empty_open(const struct probe *probe, fl_heap *heap) {

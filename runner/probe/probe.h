@@ -20,6 +20,8 @@ void report_life(uint32_t life);
 void report_stage(enum fl_section_kind stage);
 /* A section is seen by readers only once it is ended. */
 void report_section(enum fl_section_kind kind);
+/* The same of the drain of a life that memory may end: what it has until then is kept. */
+void report_drain_until_end(void);
 void *report_append(uint32_t bytes);
 void report_end(int status, uint32_t count, uint64_t value);
 void report_empty(enum fl_section_kind kind, int status, uint64_t value);
@@ -74,6 +76,7 @@ struct probe {
     struct fl_heap_options options;
     uint32_t slots; /* the workload's; the probe's follow */
     bool is_unchecked; /* the stage check is left out */
+    bool ends_when_full; /* the target ends the process when memory is out */
     bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect before it is used */
     uint32_t generation; /* of LIFE_TRACED */
     bool has_follow_up;  /* of LIFE_TRACED */

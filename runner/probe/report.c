@@ -27,6 +27,7 @@ struct shared {
     uint32_t name_bytes;
     uint32_t open_section;     /* offset of the section that is being written; 0: none */
     uint32_t open_bytes;       /* of its payload */
+    uint32_t is_open_kept;     /* it is a drain that is read though the life ended in it */
     char names[NAMES_BYTES];
 };
 
@@ -94,7 +95,13 @@ void report_section(enum fl_section_kind kind) {
     expect_room(at + sizeof(struct fl_section));
     area.shared->open_section = at;
     area.shared->open_bytes = 0;
+    area.shared->is_open_kept = 0;
     *open_section() = (struct fl_section){.kind = (uint16_t)kind, .life = (uint16_t)header()->life};
+}
+
+void report_drain_until_end(void) {
+    report_section(FL_SECTION_DRAIN);
+    area.shared->is_open_kept = 1;
 }
 
 void *report_append(uint32_t bytes) {
@@ -239,6 +246,20 @@ static void append_names(void) {
     report_end(FL_OK, area.shared->name_count, 0);
 }
 
+static void keep_drain(void) {
+    const struct shared *shared = area.shared;
+    if (shared->is_open_kept != 1 || shared->open_section == 0 || shared->open_section != header()->total_bytes ||
+        shared->open_bytes > REPORT_BYTES - RESERVE_BYTES - shared->open_section)
+        return;
+    const struct fl_block_entry *entries = (const struct fl_block_entry *)(open_section() + 1);
+    uint32_t count = shared->open_bytes / (uint32_t)sizeof *entries;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++)
+        bytes += entries[i].bytes;
+    area.shared->open_bytes = count * (uint32_t)sizeof *entries;
+    report_end(FL_OK, count, bytes);
+}
+
 void report_finish_life(enum fl_outcome outcome, uint32_t signal) {
     struct fl_report_header *head = header();
     if (!report_is_sound()) {
@@ -248,6 +269,7 @@ void report_finish_life(enum fl_outcome outcome, uint32_t signal) {
         append_last_words("the target overwrote the runner's memory, where the heap report was");
         outcome = FL_OUTCOME_BROKEN;
     } else {
+        keep_drain();
         append_names();
         if (head->outcome == FL_OUTCOME_BROKEN)
             outcome = FL_OUTCOME_BROKEN; /* the life said so itself */

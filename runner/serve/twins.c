@@ -87,15 +87,17 @@ static struct probe probe_of_twin(void) {
     return (struct probe){.adapter = twins.execution.adapter,
                           .options = twins.execution.options,
                           .slots = (uint32_t)twins.options->slots,
-                          .is_twin = true};
+                          .is_twin = true,
+                          .ends_when_full = twins.options->ends_when_full};
 }
 
 /* What it answers is in the report. No collection comes first: an adapter may close and open the heap for it. In the graph layout
- * the freeing of all ends with one. */
+ * the freeing of all ends with one. Where memory ends the process only life 5 says how much there is. */
 static void empty_copy(struct execution *execution, struct notice *answer) {
     struct probe probe = probe_of_twin();
     probe.is_twin = false;
-    probe_empty_open(&probe, execution->heap);
+    if (!probe.ends_when_full)
+        probe_empty_open(&probe, execution->heap);
     answer->close_status = FL_OK;
 }
 

@@ -28,6 +28,8 @@ pub struct ServerOptions {
     pub is_batched: bool,
     /// The probe leaves out the stage `check`.
     pub is_unchecked: bool,
+    /// The target ends the process when memory is out.
+    pub ends_when_full: bool,
     /// Chooses the in-process runs that are compared with isolated ones.
     pub seed: u64,
 }
@@ -52,6 +54,9 @@ impl ServerOptions {
             ("--address-hint", self.address_hint),
         ] {
             process.arg(name).arg(value.to_string());
+        }
+        if self.ends_when_full {
+            process.arg("--ends-when-full");
         }
         process
     }

@@ -99,6 +99,8 @@ class Contract(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     clean_close: bool = False
     create_unsafe: bool = False
     """A crash while the heap is created is promised nothing."""
+    out_of_memory: Literal["answers", "ends"] = "answers"
+    """ends: an allocation for which there is no room ends the process."""
     threads: Count = 1
 
 

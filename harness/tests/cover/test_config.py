@@ -99,6 +99,7 @@ def test_all_allocators_here_are_good(root: Path) -> None:
         ('accounting = "full"', 'accounting = "full"\ndetects = "all"', "contract.detects: "),
         ('accounting = "full"', 'accounting = "full"\nafter_failed_create = "x"', "contract.after_failed_create: "),
         ('accounting = "full"', 'accounting = "full"\nclean_close = 1', "contract.clean_close: "),
+        ('accounting = "full"', 'accounting = "full"\nout_of_memory = "aborts"', "contract.out_of_memory: "),
         ('accounting = "full"', 'accounting = "full"\nthreads = 0', "contract.threads: "),
         ('accounting = "full"', 'accounting = "full"\nleak = 1', "contract.leak: unknown key"),
         ('id = "ONE"', 'id = "one"', "mutant[0].id: "),

@@ -80,6 +80,47 @@ def test_what_a_failed_assertion_prints_is_told(run: Run) -> None:
     assert 'fail_assert: Assertion `!"a state that is not possible"\' failed.' in finding.message
 
 
+@pytest.mark.parametrize(
+    ("defines", "reason"),
+    [
+        ("FAILS=when_full FAILS_BY=abort", "the drain after RECOVERY died of signal 6 (SIGABRT)"),
+        ("FAILS=when_full FAILS_BY=exit", "the drain after RECOVERY called exit"),
+        ("FAILS=when_full FAILS_BY=refuse", "the drain after RECOVERY answered error"),
+        ("FAILS=in_free FAILS_BY=abort FAILS_FROM=3", "the freeing of all after RECOVERY died of signal 6 (SIGABRT)"),
+    ],
+)
+def test_what_a_crash_did_not_do_is_no_finding_of_a_crash_state(run: Run, defines: str, reason: str) -> None:
+    """The workload is done without it, and the probe is not, whether power fails or not."""
+    result = run(defines)
+    assert (result.verdict, result.findings) == ("unknown", [])
+    assert result.certificate is not None
+    said = reason.replace("RECOVERY", "recovery of a fresh copy (life 3)")
+    assert f"{said}, as without a crash" in result.certificate.unknown_reasons
+
+
+def test_what_a_crash_did_is_found_all_the_same(run: Run) -> None:
+    assert rules_of(run("FAILS=when_full FAILS_BY=abort BETWEEN=nothing")) == {"FL003"}
+
+
+ENDS = 'out_of_memory = "ends"\n'
+
+
+@pytest.mark.parametrize("how", ["abort", "exit"])
+def test_an_allocator_may_end_the_process_when_it_is_full(run: Run, how: str) -> None:
+    full = f"FAILS=when_full FAILS_BY={how}"
+    result = run(full, contract=ENDS)
+    assert (result.verdict, result.findings) == ("pass", [])
+    assert result.certificate is not None
+    assert result.certificate.complete
+    said = {f"{one['rule']}: {one['why']}" for one in result.certificate.rules_not_judged}
+    assert any("FL012: what follows when memory is out: the process ends" in one for one in said)
+
+
+def test_an_allocator_that_ends_the_process_may_not_do_so_in_recovery(run: Run) -> None:
+    full = "FAILS=when_full FAILS_BY=abort"
+    assert rules_of(run(f"{full} BETWEEN=nothing", contract=ENDS)) == {"FL003"}
+
+
 def test_a_target_that_fails_under_the_tracer_alone_is_unknown(run: Run) -> None:
     result = run("FAILS=in_free TRACED_ONLY")
     assert (result.verdict, result.findings) == ("unknown", [])

@@ -277,7 +277,7 @@ impl<'a> Judge<'a> {
             let step = Step::new(EMPTIED, SectionKind::FreeAll);
             return self.violate_answer(life, step, status, "freeing all objects after recovery");
         }
-        if self.judge_drain(life, EMPTIED, first_part) {
+        if self.judge_filling() && self.judge_drain(life, EMPTIED, first_part) {
             let walked = self.report.lives[0].walk.as_ref().map_or(0, |walk| walk.file_bytes);
             self.judge_drain_extents(life, &[], self.shape.limit_bytes.max(walked));
         }

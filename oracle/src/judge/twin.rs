@@ -17,10 +17,11 @@ use std::collections::BTreeMap;
 
 use super::lives::drained_after;
 use super::references::FirstPart;
+use super::without_crash::{end_of, failure_words, failures_of, has_filled};
 use super::{Judge, Subject};
-use crate::contract::Leaks;
+use crate::contract::{Leaks, OutOfMemory};
 use crate::fact::Fact;
-use crate::history::{History, Linearised, OperationIndex};
+use crate::history::{History, Linearised, OperationIndex, OperationKind};
 use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Place, SectionKind, Status, USE};
 use crate::rule::RuleId;
 
@@ -30,6 +31,9 @@ const OS_PAGE_BYTES: u64 = 4096;
 /// happens depends on the order of the blocks: each allocation may cost so much. It is measured, not proved
 /// (docs/notes/findings.md).
 const SMALLEST_DRAIN_BYTES: u64 = 64;
+/// Pending operations that may have happened or not: each doubles the twins that fit. A workload has few threads, so there are few of
+/// them.
+const MOST_UNCLEAR: usize = 8;
 
 /// The twins of a workload.
 #[derive(Clone, Debug, Default)]
@@ -40,8 +44,19 @@ pub struct TwinSet {
     linearised: BTreeMap<Linearised, Vec<Twin>>,
 }
 
-/// What it can hold, or why it cannot serve as a twin.
-type Twin = Result<Capacities, String>;
+#[derive(Clone, Debug)]
+struct Twin {
+    /// What it can hold, or why it cannot serve as a twin of that.
+    capacities: Result<Capacities, String>,
+    /// In which steps of the probe it failed.
+    failures: Vec<Fact>,
+}
+
+impl Twin {
+    fn of(report: &HeapReport) -> Twin {
+        Twin { capacities: capacities_of(report), failures: failures_of(report) }
+    }
+}
 
 /// What a heap can hold beside its objects, and when they were freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,12 +110,12 @@ impl TwinSet {
 
     /// Adds the twin of the workload up to and with this operation; only its drains are kept.
     pub fn insert(&mut self, operation: OperationIndex, report: &HeapReport) {
-        self.twins.insert(operation, capacities_of(report));
+        self.twins.insert(operation, Twin::of(report));
     }
 
     /// Adds a twin of a workload of threads: of this history, with its pending operations in one of their orders.
     pub fn insert_linearised(&mut self, history: Linearised, report: &HeapReport) {
-        self.linearised.entry(history).or_default().push(capacities_of(report));
+        self.linearised.entry(history).or_default().push(Twin::of(report));
     }
 
     /// Twins that cannot serve as one, or not in full: after which operations, and why. The allocator failed without a crash.
@@ -108,7 +123,7 @@ impl TwinSet {
         let prefixes = self.twins.iter().map(|(operation, twin)| (format!("operation {operation}"), twin));
         let linearised =
             self.linearised.iter().flat_map(|(history, twins)| twins.iter().map(|twin| (name(history), twin)));
-        prefixes.chain(linearised).filter_map(|(name, twin)| match twin {
+        prefixes.chain(linearised).filter_map(|(name, twin)| match &twin.capacities {
             Ok(twin) => Some((name, twin.open_failure.as_deref()?)),
             Err(why) => Some((name, why.as_str())),
         })
@@ -122,6 +137,26 @@ impl TwinSet {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// In which steps of the probe the twin of the history fails, whichever of its pending operations happened. Where it names no twin,
+    /// in which any twin does: of later generations, which have none, and of operations that may be there in any selection.
+    pub(super) fn failures_at(&self, history: &History) -> Vec<Fact> {
+        let fitting = self.that_fit(history);
+        let all = self.twins.values().chain(self.linearised.values().flatten());
+        let twins: Vec<&Twin> = if fitting.is_empty() { all.collect() } else { fitting };
+        twins.into_iter().flat_map(|twin| twin.failures.iter().copied()).collect()
+    }
+
+    fn that_fit(&self, history: &History) -> Vec<&Twin> {
+        let pending = history.current().pending().iter().map(|pending| &pending.operation);
+        let has_effect = |kind: OperationKind| kind.has_slot() || kind == OperationKind::Create;
+        let pending: Vec<OperationIndex> =
+            pending.filter(|operation| has_effect(operation.kind)).map(|operation| operation.index).collect();
+        if history.generations().len() > 1 || history.is_unsettled() || pending.len() > MOST_UNCLEAR {
+            return Vec::new();
+        }
+        selections(&pending).flat_map(|happened| self.find(history, &happened).unwrap_or_default()).collect()
     }
 
     fn is_of_threads(&self) -> bool {
@@ -143,14 +178,25 @@ impl TwinSet {
     }
 }
 
+/// Every selection of the operations: two for each of them.
+fn selections(operations: &[OperationIndex]) -> impl Iterator<Item = Vec<OperationIndex>> {
+    (0..1u32 << operations.len()).map(|choice| {
+        let chosen = operations.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1);
+        chosen.map(|(_, index)| *index).collect()
+    })
+}
+
 fn name(history: &Linearised) -> String {
     let Linearised { create, returned, happened } = history;
     let pending: String = happened.iter().map(|index| format!(" and operation {index}")).collect();
     format!("the first {returned} operations with an effect from operation {create} on{pending}")
 }
 
-fn capacities_of(report: &HeapReport) -> Twin {
-    if report.outcome != Outcome::Done {
+fn capacities_of(report: &HeapReport) -> Result<Capacities, String> {
+    if let Some(fact) = end_of(report).filter(|_| !has_filled(report)) {
+        return Err(failure_words(fact));
+    }
+    if matches!(report.outcome, Outcome::Overloaded | Outcome::Broken) {
         return Err(because(format!("it ended with {:?}", report.outcome), report.lives.last()));
     }
     let reopened = capacity_in(report, EMPTIED)?;
@@ -217,6 +263,14 @@ impl Judge<'_> {
             Err(reason) => return self.not_judged(RuleId::NotUsable, format!("capacity: {reason}")),
         };
         self.out.judged.insert(RuleId::NotUsable);
+        let is_small = self.contract.out_of_memory == OutOfMemory::Ends;
+        if is_small && life != EMPTIED {
+            let reason = "capacity beside objects: memory ends the process (out_of_memory = \"ends\")";
+            return self.not_judged(RuleId::NotUsable, reason);
+        }
+        // All pieces have one size, and of each that a leak lies in nothing can be got.
+        let leaks = if is_small { first_part.leaked_blocks.saturating_mul(drain.largest_bytes()) } else { 0 };
+        let allowance = allowance.saturating_add(leaks);
         let is_enough = drain.capacity_bytes.saturating_add(allowance) >= twin.bytes;
         if is_enough && twin.is_bounded {
             let reason = "capacity: the twin's drain used up all probe slots, only a lower bound is known";
@@ -284,27 +338,26 @@ impl Judge<'_> {
 
     /// The twin of what the recovered heap shows; of several that fit, the one that holds least.
     fn twin_capacity(&self, life: u16, first_part: &FirstPart) -> Result<Capacity, String> {
-        let twins = self.twins.ok_or("there are no twins")?;
+        let is_first = self.history.generations().len() == 1;
+        let twins = self.twins.filter(|_| is_first).ok_or("there are no twins")?;
         if self.history.is_unsettled() {
             return Err("operations since the last close may be there or not, in any selection".to_owned());
         }
         let mut least: Option<Capacity> = None;
         let is_of_places = twins.is_of_threads() && life != EMPTIED;
         let objects = self.report.life(life.into()).filter(|_| is_of_places).map(places_of_objects).unwrap_or_default();
-        // Each unclear operation doubles the prefixes that fit; a workload has few threads, so there are few of them.
         let mut unclear = first_part.unclear.clone();
         if life == EMPTIED {
             unclear.extend(self.without_effect(first_part));
         }
-        if unclear.len() > 8 {
+        if unclear.len() > MOST_UNCLEAR {
             return Err(format!("{} pending operations may have happened or not", unclear.len()));
         }
-        for choice in 0..1u32 << unclear.len() {
-            let chosen = unclear.iter().enumerate().filter(|(bit, _)| choice >> bit & 1 == 1).map(|(_, index)| *index);
+        for chosen in selections(&unclear) {
             let happened: Vec<OperationIndex> = first_part.happened.iter().copied().chain(chosen).collect();
             let mut is_known = false;
             for twin in twins.find(self.history, &happened)? {
-                let twin = twin.as_ref().map_err(|why| format!("a twin failed: {why}"))?;
+                let twin = twin.capacities.as_ref().map_err(|why| format!("a twin failed: {why}"))?;
                 if is_of_places && twin.objects != objects {
                     continue;
                 }

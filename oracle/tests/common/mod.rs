@@ -7,7 +7,7 @@ pub mod random;
 
 use std::collections::BTreeMap;
 
-use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, Publish};
+use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, OutOfMemory, Publish};
 use oracle::pattern::expected_bytes;
 use oracle::report::build::{ReportBuilder, allocated, free, metadata};
 use oracle::report::{
@@ -38,6 +38,7 @@ pub fn contract() -> Contract {
         after_failed_create: AfterFailedCreate::Error,
         clean_close: false,
         create_unsafe: false,
+        out_of_memory: OutOfMemory::Answers,
         threads: 1,
     }
 }

@@ -10,6 +10,7 @@ mod history;
 mod idempotence;
 mod refusals;
 mod usability;
+mod without_crash;
 
 use common::*;
 use oracle::judge::Verdict;

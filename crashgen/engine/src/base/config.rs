@@ -8,6 +8,7 @@ use crashgen::model::PersistencyModel;
 use crashgen::replay::ServerOptions;
 use crashgen::strategy::{Options, Strategy};
 use crashgen::symbols::{Symbol, Symbols};
+use oracle::contract::OutOfMemory;
 use oracle::{Contract, HeapShape, RuleId};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -473,6 +474,7 @@ impl Config {
             is_in_process: false,
             is_batched: false,
             is_unchecked: false,
+            ends_when_full: self.contract.out_of_memory == OutOfMemory::Ends,
             seed: self.seed,
         })
     }

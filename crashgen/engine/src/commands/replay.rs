@@ -81,8 +81,10 @@ impl Replayer<'_> {
         let replay = Replay { choices: state_of(&last.case, &view, crash.from_newest, &crash.lines)? };
         let ReplayedGeneration { case, trace: recovery, earlier, start } = last;
         let after = RecoveryStart { left: &[], begin: &|| start.case.clone(), settled: &start.settled };
+        let made = twins::make(config, trace)?;
+        let twins = made.twins.as_ref();
         let generation =
-            FollowedGeneration { config, trace: &recovery, twins: None, after: Some(after), budget: Budget::NONE };
+            FollowedGeneration { config, trace: &recovery, twins, after: Some(after), budget: Budget::NONE };
         let earlier = self.findings.earlier_crashes(&earlier);
         let verdict = self.run(&replay, LastCrash { generation, case, view, position: crash.position, earlier })?;
         Ok(self.end(verdict, trace))

@@ -28,7 +28,7 @@ use crate::heap::token_form::{shortest_form, state_of};
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::replayed::{GenerationStart, ReplayedGeneration};
-use crate::recovery::twins::{self, MadeTwins};
+use crate::recovery::twins;
 use crashgen::image::ImageHash;
 use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
@@ -89,7 +89,7 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     check_belongs(config, trace, witness)?;
     let rule = witness.rule.parse().map_err(|error| bad_input(format!("the token's rule: {error}")))?;
     let is_later = !witness.later.is_empty();
-    let made = if is_later { MadeTwins::default() } else { twins::make(config, trace)? };
+    let made = twins::make(config, trace)?;
     let mut shrinker = Shrinker {
         config,
         trace,
@@ -453,7 +453,7 @@ impl<'a> Shrinker<'a> {
 
     /// Whether an earlier crash breaks nothing by itself.
     fn is_in_order(&mut self, heap: CrashedHeap) -> Result<bool, EngineError> {
-        let judge = Judge { config: self.config, twins: None };
+        let judge = Judge { config: self.config, twins: self.twins };
         Ok(judge.judge(&mut self.recoverer, Probe::Full, heap)?.violations.is_empty())
     }
 

@@ -15,7 +15,7 @@ use oracle::TwinSet;
 pub struct Generation<'a> {
     /// The workload, or what a recovery did.
     pub trace: &'a Trace,
-    /// Of the heap without a crash; none: there are none of this generation, or the full probe is not run.
+    /// Of the workload's heap without a crash; none: there are none, or the full probe is not run.
     pub twins: Option<&'a TwinSet>,
     /// By number of the crash position: whether what a crash may leave there was explored elsewhere
     /// ([`crate::explore::unchanged`]). Empty: nowhere.

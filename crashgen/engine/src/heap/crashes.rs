@@ -20,7 +20,7 @@ pub struct CrashBefore<'a> {
     pub view: &'a View,
     /// Events before the crash.
     pub position: u32,
-    /// The heap without a crash; none: this generation has no twins.
+    /// The workload's heap without a crash; none: there are none.
     pub twins: Option<&'a TwinSet>,
     /// What the crash may have left of each line of the view: its remaining choices, the newest last. [`Choice::base`] counts them.
     pub remaining: Vec<Vec<Choice>>,

@@ -18,7 +18,7 @@
 //! choices with which that is wrong are left out. What only the later stages of the probe show of it: [`first_crash`].
 //!
 //! Of later generations all of the probe is judged, as FL014: that a second recovery finds the same heap (FL013), that it can be used
-//! (FL012), but for its capacity, since there are no twins of them.
+//! (FL012), but for its capacity, since no twin is theirs: with those of the workload only their failures are compared.
 
 mod explored_starts;
 pub mod first_crash;
@@ -172,7 +172,7 @@ fn explore_recovery(
     mut course: RecoveryCourse,
 ) -> Result<ControlFlow<()>, Stop> {
     let unchanged = recovery.unchanged.as_ref().map_or(&[][..], |unchanged| &unchanged.positions);
-    let generation = Generation { trace: recovery.trace, twins: None, unchanged, before: Some(crash) };
+    let generation = Generation { trace: recovery.trace, twins: crash.twins, unchanged, before: Some(crash) };
     let followed = examiner.means.onsets.leave();
     let (means, results) = (&mut *examiner.means, &mut *examiner.results);
     let mut explorer = Explorer::new(Examiner { means, results, generation, tally: Tally::default() });
