@@ -58,6 +58,7 @@ static const struct option_of {
     {{"adapter", 'a', "FILE", 0, "adapter, a shared object", 0}, FOR_ALL, true},
     {{"workload", 'w', "FILE", 0, "workload file", 0}, FOR_WORKLOAD | FOR_TWINS | FOR_REHEARSE, true},
     {{"plan", 'p', "FILE", 0, "which histories of a workload with threads are wanted (plan.c)", 0}, FOR_TWINS, false},
+    {{"death-of", 'D', "OPERATION", 0, "say where the twin of that operation dies, and no more", 0}, FOR_TWINS, false},
     {{"session", 'k', "N", 0, "session of the workload, from 0", 0}, FOR_WORKLOAD, true},
     {{"tally", 'T', NULL, 0, "print what its operations came to, as JSON", 0}, FOR_WORKLOAD, false},
     {{"folder", 'd', "DIR", 0, "folder for heaps (probe: the heap's)", 0}, FOR_HEAPS, true},
@@ -108,6 +109,7 @@ static void set_option(struct options *options, const struct argp_option *option
     case 'd': options->folder = argument; break;
     case 'f': options->is_full = true; break;
     case 'n': options->is_unchecked = true; break;
+    case 'D': options->death_of = number(option, argument) + 1; break;
     case 'e': options->ends_when_full = true; break;
     case 'T': options->is_tallied = true; break;
     case 'x': options->is_text = true; break;

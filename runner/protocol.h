@@ -160,7 +160,7 @@ struct fl_engines {
  *
  * A twin (runner twins) has lives 3 to 6, and a life 1 of its own. Copies of the process that executed the workload make it, each
  * on a copy of the heap: one frees all and drains while the heap is open as it was, one closes it. A message about free all: the
- * first copy came to no end. There is no free all and no drain where the workload had closed the heap, and no close there and in
+ * first copy came to no end. A close that dies, calls exit or hangs is the end of life 1. There is no free all and no drain where the workload had closed the heap, and no close there and in
  * planned twins.
  */
 #define FL_REPORT_MAGIC 0x52484c46u /* "FLHR" */

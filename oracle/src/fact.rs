@@ -12,9 +12,13 @@ use std::fmt;
 
 use crate::history::Holder;
 use crate::report::{
-    EMPTIED, EMPTIED_REOPENED, REOPENED, SECOND_RECOVERY, SectionKind, Stage, Status, USE, WITHOUT_LOSS,
+    EMPTIED, EMPTIED_REOPENED, EXECUTED, LIFE_COUNT, REOPENED, SECOND_RECOVERY, SectionKind, Stage, Status, USE,
+    WITHOUT_LOSS,
 };
 use crate::rule::RuleId;
+
+/// The life that a [`Step`] names which the process that executed the workload goes through: no life of a recovery.
+pub(crate) const EXECUTED_STEP: u16 = LIFE_COUNT as u16;
 
 macro_rules! facts {
     ($($(#[doc = $what:literal])+ $fact:ident $(($($field:ident: $type:ty),+))? = $rule:expr, $text:literal;)*) => {
@@ -225,6 +229,7 @@ impl fmt::Display for LifeName {
             USE => "use",
             REOPENED => "reopened",
             EMPTIED => "emptied",
+            EXECUTED_STEP => "executed",
             _ => "emptied-reopened",
         })
     }
@@ -253,6 +258,11 @@ impl Step {
     /// Which of the heap's lives.
     pub(crate) fn life(self) -> u16 {
         self.life
+    }
+
+    /// The same step of a twin, of which one life executed the workload.
+    pub(crate) fn of_twin(self) -> Step {
+        Step { life: if self.life == EXECUTED { EXECUTED_STEP } else { self.life }, ..self }
     }
 
     /// The step of a twin that does the same: its first life after the workload is life 3.

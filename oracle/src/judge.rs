@@ -30,6 +30,7 @@ use crate::report::{HeapReport, Life, Location, Outcome, Place, SectionKind, Sta
 use crate::rule::{RuleId, RuleSet};
 
 pub use twin::TwinSet;
+pub use without_crash::WithoutCrash;
 use without_crash::{end_of, failure_words, has_filled};
 pub(crate) use words::recovery_phrase;
 use words::{message_about, stage_phrase, tail};
@@ -112,6 +113,8 @@ pub struct Judgement {
     pub violations: Vec<Violation>,
     /// Why nothing can be said; if not empty, the verdict is never pass.
     pub unknown: Vec<String>,
+    /// What this recovery fails with and the heap without a crash, too: no finding of the crash state, and no pass.
+    pub as_without_crash: Vec<String>,
     /// Rules that were checked against this report.
     pub judged: RuleSet,
     /// Rules that could not be checked (or not wholly), and why.
@@ -138,7 +141,7 @@ pub enum Verdict {
 impl Judgement {
     /// The verdict: a violation is a fact whatever else is unknown.
     pub fn verdict(&self) -> Verdict {
-        match (self.violations.is_empty(), self.unknown.is_empty()) {
+        match (self.violations.is_empty(), self.unknown.is_empty() && self.as_without_crash.is_empty()) {
             (false, _) => Verdict::Fail,
             (true, false) => Verdict::Unknown,
             (true, true) => Verdict::Pass,
@@ -331,7 +334,7 @@ impl<'a> Judge<'a> {
     /// FL001 and FL002: a process of the probe must come to its end, whatever the image.
     fn judge_outcome(&mut self) {
         let life = self.report.life(usize::from(self.report.last_life));
-        let what = stage_phrase(self.report.last_life, self.report.last_stage);
+        let what = stage_phrase(recovery_phrase(self.report.last_life), self.report.last_stage);
         match self.report.outcome {
             Outcome::Overloaded => {
                 return self.unknown(format!("{what}: the machine was overloaded, the wall limit came first"));
@@ -346,7 +349,7 @@ impl<'a> Judge<'a> {
         if let Some(fact) = end_of(self.report) {
             match self.contract.out_of_memory == OutOfMemory::Ends && has_filled(self.report) {
                 true => self.filled = Some(fact),
-                false => self.violate(fact, Subject::default(), failure_words(fact)),
+                false => self.violate(fact, Subject::default(), failure_words(fact, recovery_phrase)),
             }
         }
         self.out.judged.insert(RuleId::RecoveryCrashed);

@@ -20,7 +20,9 @@ pub mod rule;
 pub use contract::Contract;
 pub use fact::Fact;
 pub use history::{History, Linearised, Operation, OperationKind};
-pub use judge::{ContentSource, Extent, HeapShape, Judgement, Leaked, TwinSet, Verdict, Violation, judge};
+pub use judge::{
+    ContentSource, Extent, HeapShape, Judgement, Leaked, TwinSet, Verdict, Violation, WithoutCrash, judge,
+};
 pub use pattern::Segment;
 pub use report::{HeapReport, Outcome, Status};
 pub use rule::{RuleId, RuleSet};

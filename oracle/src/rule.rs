@@ -67,7 +67,7 @@ rules! {
     CorruptionMissed = 16, "injected corruption not detected as promised",
         "damage that the contract promises to detect is not detected; not judged yet";
     FailsWithoutCrash = 17, "the target fails without a power failure",
-        "the target dies, hangs or refuses in an operation of the workload, and power did not fail at all";
+        "the target dies, hangs or refuses in an operation of the workload, or when its heap is opened again and used, and power did not fail at all";
     RecoverySkipped = 18, "a crash image was opened as if it had been closed",
         "what is broken was not recovered: open took a heap that was not closed as a close had left it";
 }

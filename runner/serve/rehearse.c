@@ -96,15 +96,6 @@ static void print_operation(const struct step *step) {
             (unsigned long long)step->bytes, rehearsal.session);
 }
 
-static void print_calls(const struct death_report *report) {
-    for (uint32_t i = 0; i < report->death.call_count; i++) {
-        const char *path = report->paths;
-        for (uint32_t module = 0; module < report->calls[i].module; module++)
-            path += strlen(path) + 1;
-        fprintf(rehearsal.answer, "call %llu %s\n", (unsigned long long)report->calls[i].offset, path);
-    }
-}
-
 static void print_refusal(void) {
     for (char *byte = rehearsal.seen->message; *byte != '\0'; byte++)
         if (*byte == '\n')
@@ -134,7 +125,7 @@ static bool rehearse_session(const struct options *options) {
     if (is_refused)
         print_refusal();
     else
-        print_calls(&report);
+        deaths_print(rehearsal.answer, &report);
     return false;
 }
 

@@ -21,6 +21,7 @@
 #include "serve/serve.h"
 #include "files/files.h"
 #include "probe/probe.h"
+#include "signals/signals.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -44,7 +45,8 @@ struct notice {
     uint32_t is_closed; /* by the executor itself: the report says nothing of it */
     uint32_t has_threads; /* of the target: no copies of the executor were made */
     int32_t close_status; /* not FL_OK: there is no twin, and message says why */
-    uint32_t outcome; /* not DONE: the executor was ended at the wall limit */
+    uint32_t outcome; /* not DONE: how the executor, or the closer, was ended */
+    uint32_t signal;  /* by that one; 0: by none */
     char message[512];
 };
 
@@ -130,16 +132,29 @@ static _Noreturn void move_to_copy(struct execution *execution, struct act *act)
 
 static const char *late_word(enum fl_outcome outcome) { return outcome == FL_OUTCOME_OVERLOADED ? "got no processor" : "hung"; }
 
+static enum fl_outcome outcome_of(int status) {
+    if (!WIFSIGNALED(status))
+        return FL_OUTCOME_EXITED;
+    switch (WTERMSIG(status)) {
+    case SIGPROF: return FL_OUTCOME_HUNG;
+    case SIGKILL: return FL_OUTCOME_BROKEN; /* from outside: nothing is known of the allocator */
+    default: return FL_OUTCOME_SIGNAL;
+    }
+}
+
 /* Of a copy that ended by itself, and whether it has answered. */
 static void note_end(pid_t child, bool has_answered, const char *doing, struct notice *notice) {
     int status;
     waitpid(child, &status, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_INFRASTRUCTURE && !has_answered && report_outcome() != FL_OUTCOME_BROKEN)
         end_process(EXIT_INFRASTRUCTURE); /* it said why */
-    if (!has_answered)
-        snprintf(notice->message, sizeof notice->message, "the target %s %d while it %s a copy of the heap",
-                 WIFSIGNALED(status) ? "died of signal" : "ended with exit code",
-                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), doing);
+    if (has_answered)
+        return;
+    notice->outcome = outcome_of(status);
+    notice->signal = notice->outcome == FL_OUTCOME_SIGNAL ? (uint32_t)WTERMSIG(status) : 0;
+    snprintf(notice->message, sizeof notice->message, "the target %s %d while it %s a copy of the heap",
+             WIFSIGNALED(status) ? "died of signal" : "ended with exit code",
+             WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), doing);
 }
 
 /* In a new process, on a copy of the heap, which stays. False: the notice says why. */
@@ -167,11 +182,13 @@ static bool in_copy(struct execution *execution, reach_copy *reach, struct act *
     close(result[0]);
     notice->close_status = has_answered ? answer.close_status : FL_ERROR;
     memcpy(notice->message, answer.message, sizeof notice->message);
-    if (is_late)
+    if (is_late) {
+        notice->outcome = child_end_late(child);
         snprintf(notice->message, sizeof notice->message, "the target %s while it %s a copy of the heap: not done after %llu ms",
-                 late_word(child_end_late(child)), act->doing, (unsigned long long)twins.options->wall_limit_ms);
-    else
+                 late_word((enum fl_outcome)notice->outcome), act->doing, (unsigned long long)twins.options->wall_limit_ms);
+    } else {
         note_end(child, has_answered, act->doing, notice);
+    }
     return notice->close_status == FL_OK;
 }
 
@@ -360,6 +377,26 @@ static void run_twin_lives(struct probed_heap *probed) {
     remove_or_end(emptied);
 }
 
+static void remove_cases(void) {
+    for (uint32_t number = 0; number < twins.execution.workload->case_count; number++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/case-%u", twins.options->folder, number);
+        tree_remove(path);
+    }
+}
+
+/* Where the newest life died is all that is asked for. What it printed is in the standard error. */
+static _Noreturn void end_with_death(void) {
+    static struct death_report report;
+    FILE *answer = fdopen(twins.output, "w");
+    if (answer == NULL)
+        fail(EXIT_INFRASTRUCTURE, "standard output: %s", strerror(errno));
+    deaths_describe(&report);
+    deaths_print(answer, &report);
+    remove_cases();
+    exit(fclose(answer) == 0 ? 0 : EXIT_INFRASTRUCTURE);
+}
+
 static void probe_twin(const struct notice *notice) {
     char base[PATH_MAX];
     struct tree tree;
@@ -370,19 +407,25 @@ static void probe_twin(const struct notice *notice) {
     struct probed_heap probed = {.probe = probe_of_twin(), .base = base, .copy = twins.copy, .tree = &tree};
     probed.probe.options.folder = base;
     bool is_sound = report_is_sound() && report_outcome() != FL_OUTCOME_BROKEN;
-    if (!notice->is_closed && is_sound) {
+    bool is_done = notice->outcome == FL_OUTCOME_DONE;
+    if (is_sound && (!notice->is_closed || !is_done))
         report_stage(FL_SECTION_CLOSE);
+    if (is_sound && !notice->is_closed && is_done)
         report_empty(FL_SECTION_CLOSE, notice->close_status, 0);
-        if (notice->close_status != FL_OK)
-            report_message(FL_SECTION_CLOSE, notice->message);
-    }
-    if (notice->outcome != FL_OUTCOME_DONE && is_sound)
+    if (is_sound && !(is_done && (notice->is_closed || notice->close_status == FL_OK)))
         report_message(FL_SECTION_CLOSE, notice->message);
-    report_finish_life((enum fl_outcome)notice->outcome, 0);
+    report_finish_life((enum fl_outcome)notice->outcome, notice->signal);
+    bool is_asked = twins.options->death_of == (uint64_t)notice->index + 1;
+    if (is_asked)
+        deaths_want(true);
     if (notice->close_status == FL_OK && report_outcome() == FL_OUTCOME_DONE)
         run_twin_lives(&probed);
     tree_free(&tree);
     remove_or_end(twins.copy);
+    if (is_asked)
+        end_with_death();
+    if (twins.options->death_of != 0)
+        return;
     uint32_t head[2] = {notice->index, report_bytes()->total_bytes};
     write_all(head, sizeof head);
     write_all(report_bytes(), head[1]);
@@ -608,10 +651,6 @@ int run_twins(const struct options *options) {
     else
         for (uint32_t session = 0; session < workload->session_count; session++)
             run_session(session);
-    for (uint32_t number = 0; number < workload->case_count; number++) {
-        char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s/case-%u", options->folder, number);
-        tree_remove(path);
-    }
+    remove_cases();
     return 0;
 }

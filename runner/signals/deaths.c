@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #define STACK_BYTES (128u << 10) /* a life may die because its own is full */
 #define MOST_ADDRESSES 64        /* the handler's own calls among them */
@@ -145,12 +146,19 @@ static void on_time_limit(int number, siginfo_t *info, void *context) {
     end_life(number);
 }
 
+/* What was printed before is of what the target came through. Only a file, which somebody reads afterwards, can forget it. */
+static void forget_printed(void) {
+    if (ftruncate(STDERR_FILENO, 0) == 0)
+        lseek(STDERR_FILENO, 0, SEEK_SET);
+}
+
 void deaths_begin_life(void) {
     static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
     struct sigaction action = {.sa_sigaction = on_death, .sa_flags = SA_SIGINFO | SA_ONSTACK | (int)SA_RESETHAND};
     stack_t stack = {.ss_sp = deaths.stack, .ss_size = STACK_BYTES};
     if (!deaths.is_wanted)
         return;
+    forget_printed();
     syscall(SYS_sigaltstack, &stack, NULL);
     for (size_t i = 0; i < sizeof SIGNALS / sizeof SIGNALS[0]; i++)
         sigaction(SIGNALS[i], &action, NULL);
@@ -200,5 +208,14 @@ void deaths_describe(struct death_report *report) {
         if (number != UINT32_MAX)
             report->calls[report->death.call_count++] =
                 (struct fl_death_call){.offset = address - (uintptr_t)module.dli_fbase, .module = number};
+    }
+}
+
+void deaths_print(FILE *answer, const struct death_report *report) {
+    for (uint32_t i = 0; i < report->death.call_count; i++) {
+        const char *path = report->paths;
+        for (uint32_t module = 0; module < report->calls[i].module; module++)
+            path += strlen(path) + 1;
+        fprintf(answer, "call %llu %s\n", (unsigned long long)report->calls[i].offset, path);
     }
 }

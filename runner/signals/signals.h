@@ -7,6 +7,7 @@
 
 #include "files/files.h"
 #include "protocol.h"
+#include <stdio.h>
 
 /* ---- deaths.c */
 struct death_report {
@@ -18,6 +19,8 @@ struct death_report {
 void deaths_want(bool is_wanted); /* in the server: of the runs from now on */
 bool deaths_are_wanted(void);
 void deaths_describe(struct death_report *told);
+/* The calls, a line each: call OFFSET MODULE, the innermost one first. */
+void deaths_print(FILE *answer, const struct death_report *report);
 void deaths_begin_life(void);
 void deaths_note(int number, const siginfo_t *info, const void *context); /* for those who handle signals themselves */
 

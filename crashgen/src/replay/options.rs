@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a server is started.
 
+use std::fs::File;
+use std::io;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+/// Of what the target printed, the end: as much as the front keeps of a rehearsal.
+const PRINTED_CHARACTERS: usize = 300;
+/// How the runner's own lines begin.
+const OF_THE_RUNNER: &str = "runner: error: ";
 
 /// How to start a server.
 #[derive(Clone, Debug)]
@@ -30,6 +37,8 @@ pub struct ServerOptions {
     pub is_unchecked: bool,
     /// The target ends the process when memory is out.
     pub ends_when_full: bool,
+    /// Keeps what the target prints. Of a run that says where it dies, only what its last life printed.
+    pub printed: Option<PathBuf>,
     /// Chooses the in-process runs that are compared with isolated ones.
     pub seed: u64,
 }
@@ -59,5 +68,52 @@ impl ServerOptions {
             process.arg("--ends-when-full");
         }
         process
+    }
+
+    /// Where the command's standard error goes: with what the target prints, if that is kept.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn errors(&self, command: &mut Command) -> io::Result<Stdio> {
+        let Some(path) = &self.printed else { return Ok(Stdio::piped()) };
+        command.arg("--verbose");
+        Ok(File::create(path)?.into())
+    }
+
+    /// What the target printed, on one line, its end; empty: nothing, or it is not kept.
+    pub fn what_was_printed(&self) -> String {
+        let bytes = self.printed.as_ref().and_then(|path| std::fs::read(path).ok()).unwrap_or_default();
+        on_one_line(&String::from_utf8_lossy(&bytes))
+    }
+}
+
+fn on_one_line(text: &str) -> String {
+    let words = |line: &str| {
+        let words = line.split(|letter: char| letter.is_whitespace() || letter.is_control());
+        words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    };
+    let lines = text.lines().filter(|line| !line.starts_with(OF_THE_RUNNER)).map(words);
+    let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" / ");
+    match text.char_indices().rev().nth(PRINTED_CHARACTERS - 1) {
+        Some((start, _)) if start > 0 => format!("... {}", &text[start..]),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_printed_is_its_end_on_one_line() {
+        assert_eq!(on_one_line(""), "");
+        assert_eq!(on_one_line("about\tto \n\n\u{1b}fail\n"), "about to / fail");
+        assert_eq!(
+            on_one_line("one\nrunner: error: ours\nrunner: adapter.c:9: theirs"),
+            "one / runner: adapter.c:9: theirs"
+        );
+        let long = "x".repeat(PRINTED_CHARACTERS);
+        assert_eq!(on_one_line(&long), long);
+        assert_eq!(on_one_line(&format!("cut{long}")), format!("... {long}"));
     }
 }

@@ -75,9 +75,10 @@ impl ReplayServer {
         command.arg("--cpu-limit-ms").arg(options.cpu_limit_ms.to_string());
         command.arg("--wall-limit-ms").arg(options.wall_limit_ms.to_string());
         command.args(options.is_unchecked.then_some("--no-check"));
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process =
-            command.spawn().map_err(|source| ReplayError::Start { runner: options.runner.clone(), source })?;
+        let failed = |source| ReplayError::Start { runner: options.runner.clone(), source };
+        let errors = options.errors(&mut command).map_err(failed)?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+        let mut process = command.spawn().map_err(failed)?;
         let input = BufWriter::with_capacity(1 << 16, process.stdin.take().expect("piped"));
         let output = BufReader::with_capacity(1 << 16, process.stdout.take().expect("piped"));
         Ok(Self {

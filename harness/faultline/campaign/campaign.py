@@ -247,7 +247,8 @@ class _CellRunner:
                 self._shrink(position, result, cell, deadline - LATER_S * share * has_later, least_s)
                 self._explain_later(position, result, deadline)
             elif self.kind == "run" or spec.mutant is None:
-                result.not_shrunk.update({finding.id: NOT_EXPLAINED for finding in result.findings})
+                crashed = (finding for finding in result.findings if finding.needs_crash)
+                result.not_shrunk.update({finding.id: NOT_EXPLAINED for finding in crashed})
 
     def _check_stop(self) -> None:
         if self._is_stopped.is_set():
@@ -365,9 +366,11 @@ class _CellRunner:
 
     @staticmethod
     def _by_interest(result: CellResult) -> list[Finding]:
-        """The expected rule first: it is what a mutant is there to show."""
+        """The expected rule first: it is what a mutant is there to show. What needs no crash has no flush to add and no state to
+        shrink."""
         expected = result.spec.expected_rule
-        return sorted(result.new_findings, key=lambda finding: finding.rule != expected)
+        crashed = (finding for finding in result.new_findings if finding.needs_crash)
+        return sorted(crashed, key=lambda finding: finding.rule != expected)
 
     def _keep_so_far(self, position: int, result: CellResult) -> None:
         """If we are killed, an exploration can go on from its last certificate."""

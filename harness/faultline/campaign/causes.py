@@ -3,10 +3,12 @@
 breaks several rules, at several places, in several cells.
 
 Two findings of a build have one cause where one repair mends both, or where both lack the same store and no two repairs tell them
-apart. Of states that lack nothing, where the same thing is broken, or where the heap goes wrong at the same place."""
+apart. Of states that lack nothing, where the same thing is broken, or where the heap goes wrong at the same place. Without a crash,
+where the same step of the probe fails in the same way, in whichever life."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -86,6 +88,8 @@ def _keys(one: Found, by_repair: dict[str | None, str]) -> Iterator[Hashable]:
     repair = _repair(one) or by_repair.get(_lost_place(finding))
     if repair:
         yield is_known, "repair", repair
+    elif not finding.needs_crash:
+        yield is_known, "without-crash", re.sub(r" \S+/", " ", finding.fact)
     elif place := _lost_place(finding):
         yield is_known, "lost", place
     else:

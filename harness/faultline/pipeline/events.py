@@ -248,6 +248,8 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
     @property
     def crashes(self) -> int:
         """How often power failed."""
+        if not self.needs_crash:
+            return 0
         return 1 + max(len(self.earlier), 1) if self.is_later else 1
 
     def call_paths(self) -> list[tuple[str, str]]:
@@ -540,6 +542,12 @@ class ShrunkState(msgspec.Struct, tag_field="event", tag="shrunk"):
     bounds_hit: list[str] = []
 
 
+class Unknown(msgspec.Struct, tag_field="event", tag="unknown"):
+    """Why the verdict on a token's crash state may be no other."""
+
+    reasons: list[str]
+
+
 class Done(msgspec.Struct, tag_field="event", tag="done"):
     verdict: Verdict
     findings: int = 0
@@ -567,4 +575,4 @@ def states_text(log10: float | None) -> str:
     return f"{mantissa:.1f}e+{exponent:02d}"
 
 
-Event = Progress | TraceRules | Finding | Certificate | Outcomes | ShrunkState | Done
+Event = Progress | TraceRules | Finding | Certificate | Outcomes | ShrunkState | Unknown | Done

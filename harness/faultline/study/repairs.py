@@ -180,7 +180,8 @@ def _try(cell: PreparedCell, finding: Finding, repair: Repair, limit_s: float) -
         trial.outcome = "helps"
     elif verdict == "fail":
         # A flush or a fence more forbids states and allows no other: what is there with it was there without.
-        trial.outcome = "breaks others" if trial.is_order else "helps, others remain"
+        is_new = trial.is_order and any(other.needs_crash for other in seen)
+        trial.outcome = "breaks others" if is_new else "helps, others remain"
         trial.others = others
     return trial, is_stopped and trial.outcome == "unknown"
 

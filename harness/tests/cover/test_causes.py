@@ -56,6 +56,16 @@ def test_fewer_crashes_are_nearer_to_the_cause() -> None:
     assert grouped(cell(twice, finding("FL004-b", position=90))) == [["FL004-b", "FL004-a"]]
 
 
+def test_a_step_that_fails_without_a_crash_is_one_entry_in_whichever_life() -> None:
+    def without(name: str, fact: str) -> Finding:
+        return samples.finding(id=name, rule="FL017", token="", lost=None, sites=[], fact=f"without-crash {fact}")
+
+    drains = [without(f"FL017-{life}", f"answered {life}/drain status-1") for life in ("executed", "use")]
+    others = [without("FL017-died", "died use/drain signal-6"), without("FL017-close", "answered use/close status-1")]
+    found = grouped(cell(finding("FL004-a", position=1), *drains, *others))
+    assert found == [["FL004-a"], ["FL017-executed", "FL017-use"], ["FL017-died"], ["FL017-close"]]
+
+
 def test_one_repair_is_one_cause_and_two_repairs_are_two() -> None:
     other = finding("FL008-b", lost=Loss(PLACE))
     assert grouped(cell(finding("FL004-a"), other, FL004_a="clwb", FL008_b="clwb")) == [["FL004-a", "FL008-b"]]

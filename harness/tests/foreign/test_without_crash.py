@@ -10,6 +10,7 @@ import pytest
 
 from caches import cache_that_shares_builds
 from faultline.campaign.campaign import SilentWatcher, run_cells
+from faultline.campaign.causes import causes_of
 from faultline.campaign.results import CellResult, Results
 from faultline.pipeline import rehearsal, trace
 from faultline.pipeline.cell import CellSpec
@@ -28,14 +29,16 @@ def run(root: Path, scripts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(rehearsal, "WALL_LIMIT_MS", 10_000)
     cache = cache_that_shares_builds(root, tmp_path / "cache")
 
-    def of(defines: str, workload: str = WORKLOAD, contract: str = "") -> CellResult:
+    def of(defines: str, workload: str = WORKLOAD, contract: str = "", stop_at_rule: str | None = None) -> CellResult:
         place = project_of_case(Case("without_crash", defines, ""), root, tmp_path / "place")
         with (place / "allocators" / "ways" / "allocator.toml").open("a") as description:
             description.write(contract)
         (place / "ways.workload").write_text(workload)
         workshop = Workshop(place, cache, Engine(scripts / "faultline-engine"))
         results = Results(tmp_path / "results.sqlite")
-        spec = CellSpec("ways", str(place / "ways.workload"), 0, 1, "complete", "px86", "clwb")
+        spec = CellSpec(
+            "ways", str(place / "ways.workload"), 0, 1, "complete", "px86", "clwb", stop_at_rule=stop_at_rule
+        )
         [result] = run_cells(workshop, results, "run", [spec], 1, SilentWatcher())
         results.close()
         return result
@@ -80,26 +83,56 @@ def test_what_a_failed_assertion_prints_is_told(run: Run) -> None:
     assert 'fail_assert: Assertion `!"a state that is not possible"\' failed.' in finding.message
 
 
+PRINTED = "; it printed: about to fail"
+
+
 @pytest.mark.parametrize(
-    ("defines", "reason"),
+    ("defines", "step", "how", "function", "printed"),
     [
-        ("FAILS=when_full FAILS_BY=abort", "the drain after RECOVERY died of signal 6 (SIGABRT)"),
-        ("FAILS=when_full FAILS_BY=exit", "the drain after RECOVERY called exit"),
-        ("FAILS=when_full FAILS_BY=refuse", "the drain after RECOVERY answered error"),
-        ("FAILS=in_free FAILS_BY=abort FAILS_FROM=3", "the freeing of all after RECOVERY died of signal 6 (SIGABRT)"),
+        ("FAILS=when_full FAILS_BY=abort", "the drain", "died of signal 6 (SIGABRT)", "fail_abort", PRINTED),
+        ("FAILS=when_full FAILS_BY=exit", "the drain", "called exit", "", PRINTED),
+        ("FAILS=when_full FAILS_BY=loop", "the drain", "did not end within its limit", "fail_loop", PRINTED),
+        ("FAILS=when_full FAILS_BY=refuse", "the drain", "answered error", "", ""),
+        (
+            "FAILS=in_free FAILS_BY=abort FAILS_FROM=3",
+            "the freeing of all",
+            "died of signal 6 (SIGABRT)",
+            "fail_abort",
+            PRINTED,
+        ),
     ],
 )
-def test_what_a_crash_did_not_do_is_no_finding_of_a_crash_state(run: Run, defines: str, reason: str) -> None:
+def test_what_a_crash_did_not_do_is_one_finding_and_none_of_a_crash_state(
+    run: Run, defines: str, step: str, how: str, function: str, printed: str
+) -> None:
     """The workload is done without it, and the probe is not, whether power fails or not."""
     result = run(defines)
-    assert (result.verdict, result.findings) == ("unknown", [])
     assert result.certificate is not None
-    said = reason.replace("RECOVERY", "recovery of a fresh copy (life 3)")
-    assert f"{said}, as without a crash" in result.certificate.unknown_reasons
+    assert (result.verdict, rules_of(result)) == ("fail", {"FL017"}), result.findings
+    [cause] = causes_of([result])
+    finding = cause.first.finding
+    life = "the open of the closed heap (life 3)" if printed else "the operation"
+    words = "" if printed else ": not today"
+    assert finding.message == f"after operation 0, {step} after {life} {how}{words}, and power did not fail{printed}"
+    assert (finding.died.at.function if finding.died else "") == function
+    assert (finding.token, finding.operation_text()) == ("", "operation 0: create (returned)")
+    assert result.replay_lines(finding) == [f"replay: {result.spec.command_line()}"]
+    assert "FL017" in result.certificate.rules_judged
+    said = f"as the heap without a crash does (FL017): {step} after recovery of a fresh copy (life 3) {how}"
+    assert any(bound.endswith(said) for bound in result.certificate.bounds_hit), result.certificate.bounds_hit
+    assert not result.certificate.complete
 
 
 def test_what_a_crash_did_is_found_all_the_same(run: Run) -> None:
-    assert rules_of(run("FAILS=when_full FAILS_BY=abort BETWEEN=nothing")) == {"FL003"}
+    assert rules_of(run("FAILS=when_full FAILS_BY=abort BETWEEN=nothing")) == {"FL003", "FL017"}
+
+
+def test_a_campaign_that_stops_at_the_first_finding_stops_before_any_crash(run: Run) -> None:
+    result = run("FAILS=when_full FAILS_BY=abort BETWEEN=nothing", stop_at_rule="any")
+    assert (result.verdict, rules_of(result)) == ("fail", {"FL017"})
+    assert result.certificate is not None
+    assert (result.certificate.recoveries, result.certificate.complete) == (0, False)
+    assert "stopped at the first finding" in result.certificate.bounds_hit
 
 
 ENDS = 'out_of_memory = "ends"\n'

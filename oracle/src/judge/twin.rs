@@ -17,10 +17,11 @@ use std::collections::BTreeMap;
 
 use super::lives::drained_after;
 use super::references::FirstPart;
-use super::without_crash::{end_of, failure_words, failures_of, has_filled};
+use super::without_crash::{Failure, WithoutCrash, end_of, failure_words, failures_of, has_filled, with_step};
+use super::words::twin_phrase;
 use super::{Judge, Subject};
 use crate::contract::{Leaks, OutOfMemory};
-use crate::fact::Fact;
+use crate::fact::{Fact, Step};
 use crate::history::{History, Linearised, OperationIndex, OperationKind};
 use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Place, SectionKind, Status, USE};
 use crate::rule::RuleId;
@@ -49,7 +50,7 @@ struct Twin {
     /// What it can hold, or why it cannot serve as a twin of that.
     capacities: Result<Capacities, String>,
     /// In which steps of the probe it failed.
-    failures: Vec<Fact>,
+    failures: Vec<Failure>,
 }
 
 impl Twin {
@@ -118,15 +119,40 @@ impl TwinSet {
         self.linearised.entry(history).or_default().push(Twin::of(report));
     }
 
-    /// Twins that cannot serve as one, or not in full: after which operations, and why. The allocator failed without a crash.
-    pub fn failures(&self) -> impl Iterator<Item = (String, &str)> {
-        let prefixes = self.twins.iter().map(|(operation, twin)| (format!("operation {operation}"), twin));
-        let linearised =
-            self.linearised.iter().flat_map(|(history, twins)| twins.iter().map(|twin| (name(history), twin)));
-        prefixes.chain(linearised).filter_map(|(name, twin)| match &twin.capacities {
+    /// What the heap fails with though power does not, each once, but for what the contract permits.
+    pub fn without_crash(&self, out_of_memory: OutOfMemory) -> Vec<WithoutCrash> {
+        let mut found: Vec<WithoutCrash> = Vec::new();
+        for (name, operation, twin) in self.named() {
+            for failure in twin.failures.iter().filter(|failure| !failure.is_permitted(out_of_memory)) {
+                match found.iter_mut().find(|known| known.fact == failure.fact) {
+                    Some(known) => known.seen += 1,
+                    None => {
+                        let message = format!("after {name}, {}, and power did not fail", failure.words);
+                        found.push(WithoutCrash { fact: failure.fact, operation, message, seen: 1 });
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Twins that cannot serve as one, or not in full, for another reason than [`TwinSet::without_crash`] says: after which operations,
+    /// and why.
+    pub fn unfit(&self, out_of_memory: OutOfMemory) -> impl Iterator<Item = (String, &str)> {
+        let is_told = move |twin: &Twin| twin.failures.iter().any(|failure| !failure.is_permitted(out_of_memory));
+        self.named().filter(move |(_, _, twin)| !is_told(twin)).filter_map(|(name, _, twin)| match &twin.capacities {
             Ok(twin) => Some((name, twin.open_failure.as_deref()?)),
             Err(why) => Some((name, why.as_str())),
         })
+    }
+
+    /// Each with what it comes after.
+    fn named(&self) -> impl Iterator<Item = (String, Option<OperationIndex>, &Twin)> {
+        let prefixes =
+            self.twins.iter().map(|(operation, twin)| (format!("operation {operation}"), Some(*operation), twin));
+        let linearised =
+            self.linearised.iter().flat_map(|(history, twins)| twins.iter().map(|twin| (name(history), None, twin)));
+        prefixes.chain(linearised)
     }
 
     /// How many twins there are.
@@ -145,7 +171,7 @@ impl TwinSet {
         let fitting = self.that_fit(history);
         let all = self.twins.values().chain(self.linearised.values().flatten());
         let twins: Vec<&Twin> = if fitting.is_empty() { all.collect() } else { fitting };
-        twins.into_iter().flat_map(|twin| twin.failures.iter().copied()).collect()
+        twins.into_iter().flat_map(|twin| twin.failures.iter().map(|failure| failure.fact)).collect()
     }
 
     fn that_fit(&self, history: &History) -> Vec<&Twin> {
@@ -194,10 +220,14 @@ fn name(history: &Linearised) -> String {
 
 fn capacities_of(report: &HeapReport) -> Result<Capacities, String> {
     if let Some(fact) = end_of(report).filter(|_| !has_filled(report)) {
-        return Err(failure_words(fact));
+        let words = failure_words(with_step(fact, Step::of_twin), twin_phrase);
+        let own = report.lives.last().filter(|_| report.last_life == EXECUTED);
+        return Err(because(words, own));
     }
-    if matches!(report.outcome, Outcome::Overloaded | Outcome::Broken) {
-        return Err(because(format!("it ended with {:?}", report.outcome), report.lives.last()));
+    match report.outcome {
+        Outcome::Overloaded => return Err("the machine was overloaded, the wall limit came first".to_owned()),
+        Outcome::Broken => return Err(because("it could not be followed".to_owned(), report.lives.last())),
+        Outcome::Done | Outcome::Signal(_) | Outcome::Exited | Outcome::Hung => {}
     }
     let reopened = capacity_in(report, EMPTIED)?;
     let (emptied, open_failure) = match open_drain(report) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Words for messages. Nothing is told apart by them.
 
+use crate::fact::EXECUTED_STEP;
 use crate::report::{EMPTIED, Life, Message, REOPENED, SECOND_RECOVERY, SectionKind, USE};
 
 /// The life's text about this section as the tail of a message, one line.
@@ -25,8 +26,18 @@ pub(crate) fn recovery_phrase(life: u16) -> &'static str {
     }
 }
 
-pub(super) fn stage_phrase(life: u16, stage: Option<SectionKind>) -> String {
-    let recovery = recovery_phrase(life);
+/// As [`recovery_phrase`], of a twin, from which nothing recovers.
+pub(super) fn twin_phrase(life: u16) -> &'static str {
+    match life {
+        EXECUTED_STEP => "the operation",
+        USE => "the open of the closed heap (life 3)",
+        REOPENED => "the open after a clean close (life 4)",
+        EMPTIED => "the open of another copy (life 5)",
+        _ => "the open of the emptied heap (life 6)",
+    }
+}
+
+pub(super) fn stage_phrase(recovery: &str, stage: Option<SectionKind>) -> String {
     let stage = match stage {
         None | Some(SectionKind::Open) => return recovery.to_owned(),
         Some(SectionKind::Recreate) => return "create after a create that power cut short".to_owned(),

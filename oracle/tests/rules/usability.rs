@@ -2,7 +2,7 @@
 //! The use of a recovered heap: FL012.
 
 use crate::common::*;
-use oracle::contract::{Durable, Leaks};
+use oracle::contract::{Durable, Leaks, OutOfMemory};
 use oracle::report::build::allocated;
 use oracle::report::{Block, EXECUTED, LIFE_COUNT, Outcome, SectionKind};
 use oracle::{Contract, OperationKind, RuleId, Segment, Status, TwinSet};
@@ -173,9 +173,16 @@ fn a_twin_that_could_not_be_emptied_while_it_was_open_says_why() {
     let died = died.section(SectionKind::Message, Status::Ok, 1, SectionKind::FreeAll as u64, b"it died");
     let mut dead = TwinSet::new();
     dead.insert(2, &died.close(Status::Ok).life(LIFE_COUNT as u16 - 1).report());
-    for (twins, why) in [(&twins, "freeing all objects answered corrupt"), (&dead, "it has no drain: it died")] {
-        let failures: Vec<(String, &str)> = twins.failures().collect();
-        assert_eq!(failures, [("operation 2".to_owned(), format!("emptied while it was open: {why}").as_str())]);
+    let unfit = |twins: &TwinSet| {
+        let unfit = twins.unfit(OutOfMemory::Answers);
+        unfit.map(|(name, why)| format!("{name}: {why}")).collect::<Vec<_>>()
+    };
+    assert_eq!(unfit(&dead), ["operation 2: emptied while it was open: it has no drain: it died"]);
+    assert_eq!(unfit(&twins), [""; 0], "that is a finding");
+    let found = twins.without_crash(OutOfMemory::Answers);
+    let said = "after operation 2, the freeing of all after the operation answered corrupt, and power did not fail";
+    assert_eq!(found.iter().map(|failure| failure.message.as_str()).collect::<Vec<_>>(), [said]);
+    for twins in [&twins, &dead] {
         assert_passes(&judged_with_twins(&script, &heap.probe(), &heap.memory(), twins));
         let mut probe = heap.probe();
         probe.emptied.as_mut().unwrap().pop();

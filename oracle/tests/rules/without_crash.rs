@@ -1,17 +1,98 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a recovery fails with and the twin, too, is no finding, and no pass.
+//! What a twin fails with is a finding of its own (FL017). What a recovery fails with and its twin, too, is no finding of its crash state,
+//! and no pass.
 
 use crate::common::*;
 use oracle::contract::OutOfMemory;
 use oracle::judge::Verdict;
 use oracle::report::build::allocated;
-use oracle::report::{Outcome, SectionKind};
+use oracle::report::{EXECUTED, LIFE_COUNT, Outcome, SectionKind};
 use oracle::{Contract, OperationKind, RuleId, Status, TwinSet};
 
 fn twin(operation: u32, probe: &Probe) -> TwinSet {
     let mut twins = TwinSet::new();
     twins.insert(operation, &probe.report());
     twins
+}
+
+/// Of FL017.
+fn facts(twins: &TwinSet) -> Vec<String> {
+    twins.without_crash(OutOfMemory::Answers).iter().map(|failure| failure.fact.to_string()).collect()
+}
+
+#[test]
+fn what_a_twin_fails_with_is_a_finding() {
+    let (_, heap) = two_objects();
+    let mut twins = twin(1, &heap.probe());
+    assert_eq!(twins.without_crash(OutOfMemory::Answers), []);
+    for operation in [2, 3] {
+        twins.insert(operation, &heap.probe().ended(3, SectionKind::Drain, Outcome::Signal(6)).report());
+    }
+    let [failure] = &twins.without_crash(OutOfMemory::Answers)[..] else { panic!("one, and not {:?}", facts(&twins)) };
+    assert_eq!(
+        (failure.fact.to_string().as_str(), failure.operation, failure.seen),
+        ("died use/drain signal-6", Some(2), 2)
+    );
+    let said = "after operation 2, the drain after the open of the closed heap (life 3) died of signal 6 (SIGABRT), and power did not fail";
+    assert_eq!(failure.message, said);
+    assert_eq!(twins.unfit(OutOfMemory::Answers).count(), 0, "it is told already");
+    for (outcome, fact) in [(Outcome::Exited, "exited reopened/open"), (Outcome::Hung, "hung reopened/open")] {
+        assert_eq!(facts(&twin(2, &heap.probe().ended(4, SectionKind::Open, outcome))), [fact]);
+    }
+}
+
+#[test]
+fn the_machine_s_failures_are_no_finding_of_a_twin() {
+    let (_, heap) = two_objects();
+    for outcome in [Outcome::Overloaded, Outcome::Broken] {
+        let twins = twin(2, &heap.probe().ended(3, SectionKind::Drain, outcome));
+        assert_eq!(facts(&twins), [""; 0]);
+        assert_eq!(twins.unfit(OutOfMemory::Answers).count(), 1);
+    }
+    // It may have had many operations to execute.
+    let executed = |outcome| twin(2, &heap.probe().ended(1, SectionKind::Open, outcome));
+    assert_eq!(facts(&executed(Outcome::Hung)), [""; 0]);
+    assert_eq!(executed(Outcome::Hung).unfit(OutOfMemory::Answers).count(), 1);
+    assert_eq!(facts(&executed(Outcome::Signal(6))), ["died executed/open signal-6"]);
+}
+
+/// The workload's close answers that.
+fn closed_with(heap: &Heap, status: Status) -> TwinSet {
+    let executed = heap.probe().builder().life(EXECUTED).close(status);
+    let mut twins = TwinSet::new();
+    twins.insert(2, &executed.life(LIFE_COUNT as u16 - 1).report());
+    twins
+}
+
+/// A step of the life that executed the workload is no step of a recovery.
+#[test]
+fn a_refused_close_of_the_workload_is_a_finding_and_excuses_no_recovery() {
+    let (script, heap) = two_objects();
+    let twins = closed_with(&heap, Status::Error);
+    assert_eq!(facts(&twins), ["answered executed/close status-5"]);
+    let ended = heap.probe().ended(3, SectionKind::Drain, Outcome::Signal(6));
+    assert_breaks(&judged_with_twins(&script, &ended, &heap.memory(), &twins), &[RuleId::RecoveryCrashed]);
+}
+
+#[test]
+fn an_answer_that_a_recovery_may_give_is_no_finding_of_a_twin() {
+    let (_, heap) = two_objects();
+    type Bend = fn(&mut Probe, Status);
+    let bent: [(Bend, Status); 3] = [
+        (|probe, status| probe.drain_status = status, Status::OutOfMemory),
+        (|probe, status| probe.check[3] = Some(status), Status::UnsupportedCall),
+        (|probe, status| probe.walk_status = status, Status::UnsupportedCall),
+    ];
+    for (bend, status) in bent {
+        let answering = |status| {
+            let mut probe = heap.probe();
+            bend(&mut probe, status);
+            facts(&twin(2, &probe))
+        };
+        assert_eq!(answering(status), [""; 0]);
+        assert!(!answering(Status::Error).is_empty());
+    }
+    assert_eq!(facts(&closed_with(&heap, Status::OutOfMemory)), [""; 0], "the history could not be executed again");
 }
 
 #[test]
@@ -26,8 +107,7 @@ fn a_recovery_that_ends_as_its_twin_does_is_unknown() {
     for (outcome, how) in ends.into_iter().chain([(Outcome::Hung, "did not end within its limit")]) {
         let judgement = judged(outcome, outcome);
         assert_eq!(judgement.verdict(), Verdict::Unknown, "{judgement:#?}");
-        let said = format!("the drain after recovery of a fresh copy (life 3) {how}, as without a crash");
-        assert_eq!(judgement.unknown, [said]);
+        assert_eq!(judgement.as_without_crash, [format!("the drain after recovery of a fresh copy (life 3) {how}")]);
     }
     assert_breaks(&judged(Outcome::Signal(11), Outcome::Signal(6)), &[RuleId::RecoveryCrashed]);
     assert_breaks(&judged(Outcome::Hung, Outcome::Exited), &[RuleId::RecoveryHung]);
@@ -88,7 +168,7 @@ fn an_answer_that_the_twin_gives_too_is_unknown() {
         };
         let judgement = judged(Status::Error);
         assert_eq!(judgement.verdict(), Verdict::Unknown, "{judgement:#?}");
-        assert!(judgement.unknown[0].ends_with(" answered error, as without a crash"), "{judgement:#?}");
+        assert!(judgement.as_without_crash[0].ends_with(" answered error"), "{judgement:#?}");
         assert_eq!(judged(Status::Corrupt).verdict(), Verdict::Fail);
     }
 }
@@ -120,7 +200,9 @@ fn memory_that_ends_the_process_is_compared_by_how_much_there_was() {
         crate::common::judge(&contract, &shape(), &script.history, &probe.report(), &heap.memory(), twins)
     };
     let ends = |probe: &Probe, twins: &TwinSet| judged(probe, OutOfMemory::Ends, Some(twins));
-    assert_eq!(twins.failures().count(), 0);
+    assert_eq!(twins.unfit(OutOfMemory::Ends).count(), 0);
+    assert_eq!(twins.without_crash(OutOfMemory::Ends), []);
+    assert_eq!(facts(&twins), ["died emptied/drain signal-6"]);
     let judgement = ends(&filled(&heap, 10, abort), &twins);
     assert_eq!(judgement.verdict(), Verdict::Pass, "{judgement:#?}");
     let named = "what follows when memory is out: the process ends (out_of_memory = \"ends\")";
@@ -129,6 +211,9 @@ fn memory_that_ends_the_process_is_compared_by_how_much_there_was() {
     assert_breaks(&ends(&filled(&heap, 10, Outcome::Signal(11)), &twins), &[RuleId::RecoveryCrashed]);
     assert_breaks(&ends(&filled(&heap, 10, Outcome::Hung), &twins), &[RuleId::RecoveryHung]);
     assert_breaks(&ends(&filled(&heap, 10, abort), &twin(2, &heap.probe())), &[RuleId::RecoveryCrashed]);
+    let segv = twin(2, &filled(&heap, 10, Outcome::Signal(11)));
+    let found = segv.without_crash(OutOfMemory::Ends);
+    assert_eq!(found.len(), 1, "memory that is out ends the process by abort or exit: {found:?}");
     let mut of_another = twin(1, &filled(&heap, 10, abort));
     of_another.insert(2, &heap.probe().report());
     assert_breaks(&ends(&filled(&heap, 10, abort), &of_another), &[RuleId::RecoveryCrashed]);

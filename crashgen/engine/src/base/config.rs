@@ -474,6 +474,7 @@ impl Config {
             is_in_process: false,
             is_batched: false,
             is_unchecked: false,
+            printed: None,
             ends_when_full: self.contract.out_of_memory == OutOfMemory::Ends,
             seed: self.seed,
         })

@@ -75,6 +75,13 @@ impl Output {
         print(&value);
     }
 
+    /// Why the verdict may be none that is sure; nothing where there is no reason.
+    pub fn unknown(&mut self, reasons: &[String]) {
+        if !reasons.is_empty() {
+            self.say("unknown", &json!({ "reasons": reasons }));
+        }
+    }
+
     /// How far it is; at most five times a second.
     pub fn progress(&mut self, position: u32, positions: usize, recoveries: u64, findings: usize) {
         if self.pace.is_due() {

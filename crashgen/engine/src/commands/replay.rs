@@ -67,7 +67,10 @@ impl Replayer<'_> {
             FollowedGeneration { config, trace, twins: made.twins.as_ref(), after: None, budget: Budget::NONE };
         let crash = LastCrash { generation, case, view, position: witness.position, earlier: Vec::new() };
         let verdict = self.run(&replay, crash)?;
-        let is_unknown = verdict == Verdict::Pass && !made.unknown.is_empty();
+        let without = made.without_crash.iter().map(|failure| format!("{} (FL017)", failure.message));
+        let unknown: Vec<String> = made.unknown.iter().cloned().chain(without).collect();
+        self.output.unknown(&unknown);
+        let is_unknown = verdict == Verdict::Pass && !unknown.is_empty();
         Ok(self.end(if is_unknown { Verdict::Unknown } else { verdict }, trace))
     }
 
@@ -113,6 +116,9 @@ impl Replayer<'_> {
     ) -> Result<Verdict, EngineError> {
         let FollowedGeneration { config, trace, twins, .. } = generation;
         let judgement = Judge { config, twins }.judge(recoverer, Probe::Full, case.crash(view, choices))?;
+        let as_without = judgement.as_without_crash.iter();
+        let as_without = as_without.map(|failure| format!("{failure}, as the heap without a crash does (FL017)"));
+        self.output.unknown(&judgement.unknown.iter().cloned().chain(as_without).collect::<Vec<_>>());
         let evidence = Evidence::of_judged(config, case, (view, choices), &judgement);
         for (violation, onset) in onsets(generation, position, &judgement)? {
             let at = StateRef { case, view, choices, position };

@@ -37,6 +37,8 @@ pub struct Tally {
     /// Judgements that could say nothing.
     pub unknowns: u64,
     unknown_reasons: BTreeSet<String>,
+    /// What recoveries fail with as the heap without a crash does, and at how many judgements.
+    as_without_crash: BTreeMap<String, u64>,
     judged: RuleSet,
     /// By rule and reason: how many judgements could not judge the rule.
     not_judged: BTreeMap<(RuleId, String), u64>,
@@ -189,6 +191,9 @@ impl Tally {
         for reason in &judgement.unknown {
             self.add_unknown(reason);
         }
+        for failure in &judgement.as_without_crash {
+            *self.as_without_crash.entry(failure.clone()).or_default() += 1;
+        }
     }
 
     /// A crash position of which not every state was explored.
@@ -205,7 +210,7 @@ impl Tally {
 
     /// Whether every state of every position was explored, and nothing is unknown.
     pub fn is_whole(&self) -> bool {
-        !self.leaves_states_out() && self.unknown_reasons.is_empty()
+        !self.leaves_states_out() && !self.has_unknown()
     }
 
     /// Takes over what was counted of a later generation.
@@ -219,8 +224,10 @@ impl Tally {
         let not_judged = later.not_judged.into_keys().filter(|(rule, why)| is_capacity(rule, why));
         self.later_not_judged.extend(not_judged.chain(later.later_not_judged));
         self.unknowns += later.unknowns;
-        later.unknown_reasons.iter().for_each(|reason| self.add_unknown(&format!("after a second crash: {reason}")));
+        later.unknown_reasons.iter().for_each(|reason| self.add_unknown(&after_second_crash(reason)));
         self.bounds_hit.extend(later.bounds_hit);
+        let as_without_crash = later.as_without_crash.into_iter();
+        self.add_without_crash(as_without_crash.map(|(failure, count)| (after_second_crash(&failure), count)));
         let gaps = later.incomplete.into_values().map(|gap| (gap.why, gap.positions));
         for (why, count) in gaps.chain(later.later_gaps) {
             *self.later_gaps.entry(why).or_default() += count;
@@ -243,6 +250,7 @@ impl Tally {
         self.left.extend(part.left);
         self.left_why = part.left_why.or(self.left_why.take());
         part.unknown_reasons.iter().for_each(|reason| self.add_unknown(reason));
+        self.add_without_crash(part.as_without_crash.into_iter());
         let add = |sum: &mut BTreeMap<&'static str, u64>, counts: BTreeMap<&'static str, u64>| {
             counts.into_iter().for_each(|(name, count)| *sum.entry(name).or_default() += count);
         };
@@ -260,6 +268,10 @@ impl Tally {
         }
     }
 
+    fn add_without_crash(&mut self, failures: impl Iterator<Item = (String, u64)>) {
+        failures.for_each(|(failure, count)| *self.as_without_crash.entry(failure).or_default() += count);
+    }
+
     /// A reason why the verdict cannot be pass.
     pub fn add_unknown(&mut self, reason: &str) {
         if self.unknown_reasons.len() < REASON_LIMIT {
@@ -267,8 +279,11 @@ impl Tally {
         }
     }
 
-    /// Takes note of what the twins cannot say.
+    /// Takes note of what the twins cannot say, and of the rule that they break.
     pub fn add_twins(&mut self, made: &MadeTwins) {
+        if !made.without_crash.is_empty() {
+            self.judged.insert(RuleId::FailsWithoutCrash);
+        }
         made.unknown.iter().for_each(|reason| self.add_unknown(reason));
         self.bounds_hit.extend(made.bound.clone());
     }
@@ -278,9 +293,9 @@ impl Tally {
         self.judged.contains(RuleId::RecoveryFailed)
     }
 
-    /// Whether something could not be known.
+    /// Whether something could not be known. What comes after a step that fails without a crash is not.
     pub fn has_unknown(&self) -> bool {
-        !self.unknown_reasons.is_empty()
+        !self.unknown_reasons.is_empty() || !self.as_without_crash.is_empty()
     }
 
     /// `1.2e+09`.
@@ -325,7 +340,13 @@ impl Tally {
         let later = self.later_gaps.iter().map(|(why, count)| {
             format!("{count} crash positions of later generations are not explored completely: {why}")
         });
-        self.bounds_hit.iter().cloned().chain(incomplete).chain(likely).chain(later).collect()
+        let judgements = self.judgements + self.later_judgements;
+        let without = self.as_without_crash.iter().map(|(failure, count)| {
+            format!(
+                "{count} of {judgements} judgements: recovery fails as the heap without a crash does (FL017): {failure}"
+            )
+        });
+        self.bounds_hit.iter().cloned().chain(incomplete).chain(likely).chain(later).chain(without).collect()
     }
 
     /// Why the exploration is not complete; empty if it is. is_part: what has not been met yet, the rest may meet.
@@ -342,7 +363,7 @@ impl Tally {
         } else if !self.has_run_all {
             gaps.push("one or two states a crash position".into());
         }
-        if self.has_unknown() {
+        if !self.unknown_reasons.is_empty() {
             gaps.push("some states are unknown".into());
         }
         if !self.has_judged_a_heap() && self.unchanged == 0 && !is_part {
@@ -398,6 +419,10 @@ impl Tally {
             covers,
         }
     }
+}
+
+fn after_second_crash(what: &str) -> String {
+    format!("after a second crash: {what}")
 }
 
 /// Counts of the replay engine.
@@ -610,6 +635,14 @@ pub struct Certificate {
     pub covers: String,
 }
 
+impl Certificate {
+    /// What broke a rule has judged it, also where an exploration that is not counted found it.
+    pub fn add_judged(&mut self, rules: impl IntoIterator<Item = String>) {
+        let all: BTreeSet<String> = self.rules_judged.drain(..).chain(rules).collect();
+        self.rules_judged = all.into_iter().collect();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -641,6 +674,14 @@ mod tests {
         let mut tally = Tally::default();
         tally.add(&Judgement { violations: vec![violation], ..Judgement::default() });
         assert!(tally.judged.iter().eq([RuleId::RecoverySkipped]));
+    }
+
+    #[test]
+    fn the_rules_of_findings_were_judged_wherever_they_were_found() {
+        let run = Run { strategy: "complete", engine: EngineKind::Isolated, stopped: None, last_position: 0 };
+        let mut certificate = Tally::default().certificate(run, Numbers::default(), String::new());
+        certificate.add_judged(["FL003", "FL001", "FL003"].map(str::to_owned));
+        assert_eq!(certificate.rules_judged, ["FL001", "FL003"]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::explore::certificate::Tally;
 use crate::explore::course::{ExploredPosition, Generation};
 use crate::explore::means::{Means, Results};
 use crate::findings::evidence::Evidence;
-use crate::findings::finding::{FoundState, Origin};
+use crate::findings::finding::{FoundState, Origin, stop_at};
 use crate::findings::onset::{FollowedGeneration, Onset, RecoveryStart, are_same};
 use crate::heap::case::{CrashedHeap, HeapCase};
 use crate::heap::crashes::LaterState;
@@ -161,7 +161,7 @@ impl Examiner<'_, '_> {
 
     /// Whether the exploration ends with a violation of this rule.
     pub fn is_last(&mut self, violation: &Violation) -> bool {
-        let why = self.results.findings.stop_at(self.means.config, violation.rule);
+        let why = stop_at(self.results.findings.all(), self.means.config, violation.rule);
         let is_last = why.is_some();
         self.tally.bounds_hit.extend(why);
         is_last

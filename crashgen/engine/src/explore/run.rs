@@ -15,10 +15,13 @@ use crate::explore::outcomes;
 use crate::explore::parts::Task;
 use crate::explore::unchanged;
 use crate::explore::workers::Whole;
-use crate::findings::finding::seen_counts;
+use crate::findings::finding::{seen_counts, stop_at};
+use crate::findings::without_crash;
 use crate::recovery::twins::{self, MadeTwins};
 use crashgen::strategy::{Strategy, WITHOUT_LOADS};
 use crashgen::trace::Trace;
+use oracle::RuleId;
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 /// Explores a whole trace, as the edits make it, and prints findings, certificate and verdict.
@@ -70,6 +73,9 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let mut whole = Whole::new(tally, config.strategy);
     let begin = whole.resume(config, trace, first);
     whole.tally.engine_why = config.why_not_in_process().filter(|_| config.strategy.follows_loads());
+    if report_without_crash(&task, &mut whole, &made, output)?.is_break() {
+        return finish(&task, &mut whole, output);
+    }
     let rungs = rungs(config);
     for (number, rung) in rungs.iter().enumerate() {
         if number == 0 && config.strategy.follows_loads() && !rung.strategy.follows_loads() {
@@ -87,6 +93,25 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         output.say("certificate", &whole.certificate_before(&Task { config: &next.config, ..task }, [all]));
     }
     unreachable!("the last rung needs nothing of the target")
+}
+
+/// What the heap fails with though power does not is said before anything is explored. Break: more is not asked for.
+fn report_without_crash(
+    task: &Task,
+    whole: &mut Whole,
+    made: &MadeTwins,
+    output: &mut Output,
+) -> Result<ControlFlow<()>, EngineError> {
+    if made.without_crash.is_empty() {
+        return Ok(ControlFlow::Continue(()));
+    }
+    whole.explore(task, &[], output)?; // what the trace rules say is printed first
+    whole.findings = without_crash::findings(task.config, task.trace, &made.without_crash);
+    whole.findings.iter().for_each(|finding| output.say("finding", finding));
+    let why = stop_at(&whole.findings, task.config, RuleId::FailsWithoutCrash);
+    let is_last = why.is_some();
+    whole.tally.bounds_hit.extend(why);
+    Ok(if is_last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
 }
 
 /// A way to explore: a strategy, and a configuration whose engine runs its recoveries.

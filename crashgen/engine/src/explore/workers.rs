@@ -248,7 +248,9 @@ impl Whole {
         );
         let engine = if self.strategy.follows_loads() { task.config.engine() } else { EngineKind::Isolated };
         let run = Run { strategy: self.strategy.name(), engine, stopped };
-        tally.certificate(run, numbers, covers)
+        let mut certificate = tally.certificate(run, numbers, covers);
+        certificate.add_judged(self.findings.iter().map(|finding| finding.rule.clone()));
+        certificate
     }
 
     /// Recoveries that were run so far.

@@ -198,31 +198,6 @@ impl Findings {
         Self { symbols: config.symbols(), ..Self::default() }
     }
 
-    fn has_rule(&self, rule: RuleId) -> bool {
-        let rule = rule.to_string();
-        self.list.iter().any(|finding| finding.rule == rule)
-    }
-
-    /// Why an exploration ends with a violation of this rule; none: it goes on. A violation that is no finding, because not every engine
-    /// shows it, ends nothing.
-    pub fn stop_at(&self, config: &Config, rule: RuleId) -> Option<String> {
-        match config.stop_at_rule.as_ref()? {
-            StopRule::Any if self.list.iter().any(|finding| !config.known_findings.contains(&finding.id)) => {
-                Some("stopped at the first finding".to_owned())
-            }
-            StopRule::One(expected) if *expected == rule && self.has_rule(rule) => {
-                Some(format!("stopped at the expected rule {rule}"))
-            }
-            StopRule::Finding(id) if self.has(id) => Some(format!("stopped at the finding {id}")),
-            StopRule::Any | StopRule::One(_) | StopRule::Finding(_) => None,
-        }
-    }
-
-    /// Whether there is one of this id.
-    pub fn has(&self, id: &str) -> bool {
-        self.list.iter().any(|finding| finding.id == id)
-    }
-
     /// All, in the order in which they were found.
     pub fn all(&self) -> &[Finding] {
         &self.list
@@ -300,14 +275,14 @@ impl Findings {
             title: violation.rule.title(),
             meaning: violation.rule.meaning(),
             fact: fact(trace, state, onset.as_ref(), violation),
-            message: operation_names::in_text(&violation.message),
+            message: operation_names::in_text(&evidence.message(violation)),
             token,
             position: state.position,
             operation: state.case.current.map(OperationText::of),
             sites,
             callers,
             read: evidence.read.clone(),
-            died: evidence.died.clone(),
+            died: evidence.end.died.clone(),
             stored: evidence.stored.clone(),
             seen: 1,
             strategy,
@@ -376,6 +351,24 @@ fn line_texts(trace: &Trace, state: &StateRef) -> Vec<LineText> {
         }
     };
     changed_lines(state).take(LINE_LIMIT).map(text).collect()
+}
+
+/// Why an exploration with these findings ends with a violation of this rule; none: it goes on. A violation that is no finding, because
+/// not every engine shows it, ends nothing.
+pub fn stop_at(findings: &[Finding], config: &Config, rule: RuleId) -> Option<String> {
+    let has_rule = |rule: &str| findings.iter().any(|finding| finding.rule == rule);
+    match config.stop_at_rule.as_ref()? {
+        StopRule::Any if findings.iter().any(|finding| !config.known_findings.contains(&finding.id)) => {
+            Some("stopped at the first finding".to_owned())
+        }
+        StopRule::One(expected) if *expected == rule && has_rule(&rule.to_string()) => {
+            Some(format!("stopped at the expected rule {rule}"))
+        }
+        StopRule::Finding(id) if findings.iter().any(|finding| finding.id == *id) => {
+            Some(format!("stopped at the finding {id}"))
+        }
+        StopRule::Any | StopRule::One(_) | StopRule::Finding(_) => None,
+    }
 }
 
 /// How often each was seen, by id.

@@ -9,4 +9,5 @@ pub mod onset;
 pub mod operation_names;
 pub mod recovery_edits;
 pub mod repair;
+pub mod without_crash;
 pub mod witness;

@@ -10,7 +10,7 @@ use crate::base::error::{EngineError, bad_input};
 use crate::heap::case::add_marker;
 use crashgen::trace::{EventKind, Trace};
 use oracle::contract::Durable;
-use oracle::{HeapReport, History, Linearised, OperationKind, Status, TwinSet};
+use oracle::{HeapReport, History, Linearised, OperationKind, Status, TwinSet, WithoutCrash};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ const PENDING_LIMIT: usize = 4;
 pub struct MadeTwins {
     /// None when the allocator does not survive them.
     pub twins: Option<TwinSet>,
+    /// What they fail with.
+    pub without_crash: Vec<WithoutCrash>,
     /// Why something is unknown.
     pub unknown: Vec<String>,
     /// The bound that the plan hit.
@@ -50,13 +52,15 @@ pub fn make(config: &Config, trace: &Trace) -> Result<MadeTwins, EngineError> {
         let said = String::from_utf8_lossy(&result.stderr);
         let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
         let unknown = vec![format!("the workload without a crash failed: {why}")];
-        return Ok(MadeTwins { twins: None, unknown, bound });
+        return Ok(MadeTwins { unknown, bound, ..MadeTwins::default() });
     }
     let twins = parse(&result.stdout, plan.as_ref())
         .map_err(|why| EngineError::Infrastructure(format!("the runner's twins: {why}")))?;
-    let failures = twins.failures();
-    let unknown = failures.map(|(name, why)| format!("the heap without a crash, after {name}: {why}")).collect();
-    Ok(MadeTwins { twins: Some(twins), unknown, bound })
+    let out_of_memory = config.contract.out_of_memory;
+    let without_crash = twins.without_crash(out_of_memory);
+    let unfit = twins.unfit(out_of_memory);
+    let unknown = unfit.map(|(name, why)| format!("the heap without a crash, after {name}: {why}")).collect();
+    Ok(MadeTwins { twins: Some(twins), without_crash, unknown, bound })
 }
 
 fn parse(mut rest: &[u8], plan: Option<&Plan>) -> Result<TwinSet, String> {

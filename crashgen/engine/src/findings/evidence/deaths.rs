@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where a signal ended a recovery, and where one hung.
+//! Where a signal ended a recovery, and where one hung; what the target printed before it ended. The same of a twin.
 
 use crate::base::config::Config;
 use crate::base::error::EngineError;
@@ -7,9 +7,12 @@ use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, View};
-use crashgen::replay::{Death, Hung, Probe, Touched};
+use crashgen::replay::{Death, Hung, Probe, ServerOptions, Touched};
 use crashgen::symbols::Symbol;
+use oracle::history::OperationIndex;
 use serde::Serialize;
+use std::path::PathBuf;
+use std::process::Stdio;
 
 /// As it is printed.
 #[derive(Clone, Debug, Serialize)]
@@ -24,16 +27,65 @@ pub struct Died {
     pub hung: Option<String>,
 }
 
-/// Where recovery, or the probe after it, dies or hangs on this state. None: it ends, or where is not known: in the probe itself, or after
-/// the stack was overwritten.
-pub fn place(config: &Config, case: &mut HeapCase, view: &View, state: &[Choice]) -> Option<Died> {
-    let death = death_of(config, case.crash(view, state).image).unwrap_or_default();
-    death.map(|death| in_words(config, &death))
+/// How a life ended that did not come to its end.
+#[derive(Clone, Debug, Default)]
+pub struct End {
+    /// None: where is not known: it called exit, it ended in the probe itself, or the stack was overwritten.
+    pub died: Option<Died>,
+    /// By the target, in that life; empty: nothing.
+    pub printed: String,
 }
 
-fn death_of(config: &Config, image: &mut CrashImage) -> Result<Option<Death>, EngineError> {
-    let mut recoverer = Recoverer::start(&config.server("deaths")?, config.is_full())?;
-    recoverer.death(image, if config.is_full() { Probe::Full } else { Probe::First })
+impl End {
+    /// The tail of a message.
+    pub fn printed_tail(&self) -> String {
+        if self.printed.is_empty() { String::new() } else { format!("; it printed: {}", self.printed) }
+    }
+}
+
+/// How recovery, or the probe after it, ends on this state.
+pub fn end(config: &Config, case: &mut HeapCase, view: &View, state: &[Choice]) -> End {
+    end_of(config, case.crash(view, state).image).unwrap_or_default()
+}
+
+fn end_of(config: &Config, image: &mut CrashImage) -> Result<End, EngineError> {
+    let options = keeping_printed(config, "deaths")?;
+    let mut recoverer = Recoverer::start(&options, config.is_full())?;
+    let death = recoverer.death(image, if config.is_full() { Probe::Full } else { Probe::First })?;
+    Ok(End { died: death.map(|death| in_words(config, &death)), printed: options.what_was_printed() })
+}
+
+/// How the twin after that operation ends.
+pub fn end_of_twin(config: &Config, operation: OperationIndex, is_hung: bool) -> End {
+    twin_end(config, operation, is_hung).unwrap_or_default()
+}
+
+fn twin_end(config: &Config, operation: OperationIndex, is_hung: bool) -> Result<End, EngineError> {
+    let options = keeping_printed(config, "twin-deaths")?;
+    let mut command = options.command("twins");
+    command.arg("--workload").arg(&config.workload_file).arg("--death-of").arg(operation.to_string());
+    let errors = options.errors(&mut command);
+    let output = errors.and_then(|errors| command.stdin(Stdio::null()).stderr(errors).output());
+    let output = output.map_err(|error| EngineError::Infrastructure(format!("the twin's end: {error}")))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let calls: Vec<(PathBuf, u64)> = text.lines().filter_map(call_of).collect();
+    let died = (!calls.is_empty()).then(|| {
+        let (at, callers) = config.symbols().of_calls(&calls);
+        let hung = is_hung.then(|| "no return within its limit".to_owned());
+        Died { at, callers, touched: String::new(), hung }
+    });
+    Ok(End { died, printed: options.what_was_printed() })
+}
+
+/// `call OFFSET MODULE`
+fn call_of(line: &str) -> Option<(PathBuf, u64)> {
+    let (offset, module) = line.strip_prefix("call ")?.split_once(' ')?;
+    Some((PathBuf::from(module), offset.parse().ok()?))
+}
+
+fn keeping_printed(config: &Config, purpose: &str) -> Result<ServerOptions, EngineError> {
+    let options = config.server(purpose)?;
+    Ok(ServerOptions { printed: Some(options.scratch.with_extension("printed")), ..options })
 }
 
 fn in_words(config: &Config, death: &Death) -> Died {
@@ -72,6 +124,20 @@ fn touched_text(touched: &Touched) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_of_a_twin_is_an_offset_in_a_module() {
+        assert_eq!(call_of("call 64 /built/a b.so"), Some((PathBuf::from("/built/a b.so"), 64)));
+        for line in ["", "call 64", "call x /built/a.so", "64 /built/a.so"] {
+            assert_eq!(call_of(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_was_printed_ends_a_message() {
+        let end = |printed: &str| End { died: None, printed: printed.to_owned() };
+        assert_eq!((end("").printed_tail(), end("no").printed_tail()), (String::new(), "; it printed: no".to_owned()));
+    }
 
     #[test]
     fn what_was_touched_is_told_in_words() {

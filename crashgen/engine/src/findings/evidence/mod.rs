@@ -6,7 +6,7 @@ mod reads;
 mod stores;
 
 use crate::base::config::Config;
-use crate::findings::evidence::deaths::Died;
+use crate::findings::evidence::deaths::End;
 use crate::heap::case::HeapCase;
 use crate::heap::state::{StateRef, lost_store};
 use crashgen::model::{Choice, View};
@@ -18,8 +18,8 @@ use oracle::{Judgement, RuleId, Violation};
 pub struct Evidence {
     /// Where recovery first reads what the state lacks ([`reads::first`]).
     pub read: Option<Symbol>,
-    /// Where a signal ends it, or where it hangs ([`deaths::place`]).
-    pub died: Option<Died>,
+    /// How it ends, if it does not come to its end ([`deaths::end`]).
+    pub end: End,
     /// Where recovery stores, if the state breaks a rule and has every store of its generation ([`stores::places`]).
     pub stored: Option<Vec<Symbol>>,
 }
@@ -32,14 +32,19 @@ impl Evidence {
         (view, state): (&View, &[Choice]),
         violations: &[Violation],
     ) -> Self {
-        let ends = [RuleId::RecoveryCrashed, RuleId::RecoveryHung];
-        let is_dying = violations.iter().any(|violation| ends.contains(&violation.broken()));
+        let is_dying = violations.iter().any(is_end);
         let is_lost = lost_store(&StateRef { case, view, choices: state, position: 0 }).is_some();
         Self {
             read: reads::first(config, case, view, state),
-            died: is_dying.then(|| deaths::place(config, case, view, state)).flatten(),
+            end: if is_dying { deaths::end(config, case, view, state) } else { End::default() },
             stored: (!is_lost && !violations.is_empty()).then(|| stores::places(config, case, view, state)).flatten(),
         }
+    }
+
+    /// What is said of the violation, with what the target printed before that ended it.
+    pub fn message(&self, violation: &Violation) -> String {
+        let printed = if is_end(violation) { self.end.printed_tail() } else { String::new() };
+        format!("{}{printed}", violation.message)
     }
 
     /// Of a state that was judged; nothing where it breaks no rule.
@@ -49,4 +54,9 @@ impl Evidence {
             violations => Self::of(config, case, state, violations),
         }
     }
+}
+
+/// Whether a life did not come to its end.
+fn is_end(violation: &Violation) -> bool {
+    [RuleId::RecoveryCrashed, RuleId::RecoveryHung].contains(&violation.broken())
 }
