@@ -13,7 +13,7 @@ import msgspec
 from faultline.base.config import Allocator, Flush, Model
 from faultline.base.errors import BadInputError
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.events import Event, Finding, Verdict
+from faultline.pipeline.events import Event, Finding, Unknown, Verdict
 from faultline.pipeline.explore import ask_engine
 from faultline.pipeline.given_trace import kept_trace
 from faultline.pipeline.lists import check_model
@@ -23,6 +23,9 @@ from faultline.study.explanation import Explanation
 from faultline.study.repairs import explain
 from faultline.study.shrink import Budget, shrink
 from faultline.study.witness import Shrunk
+
+DEPENDS = "recovery may depend on more than the image (addresses, time, threads)"
+"""Why the same crash state may not show the same again."""
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -56,6 +59,8 @@ class Replay:
     verdict: Verdict
     findings: list[Finding]
     explanations: list[Explanation]
+    note: str | None = None
+    """Why it does not show what the token is of; None: it does."""
 
 
 def replay(
@@ -98,7 +103,7 @@ def _finding_of(text: str, opened: _Opened) -> Finding:
     finding = next((found for found in replayed.findings if found.rule == rule), None)
     if finding is None:
         raise BadInputError(
-            f"the token's crash state does not break {rule} any more: verdict {replayed.verdict}",
+            f"{replayed.note or f'the crash state does not break {rule} any more'}: verdict {replayed.verdict}",
             "nothing is there to shrink or to explain; `faultline run` looks for findings",
         )
     return finding
@@ -153,10 +158,27 @@ def is_same_hash(full: str, named: str) -> bool:
 
 def _replay_state(text: str, opened: _Opened) -> Replay:
     findings: list[Finding] = []
+    reasons: list[str] = []
 
     def handle(event: Event) -> None:
-        if isinstance(event, Finding):
-            findings.append(event)
+        match event:
+            case Finding():
+                findings.append(event)
+            case Unknown():
+                reasons.extend(event.reasons)
 
     verdict = ask_engine(opened.cell, handle, "replay", "--token", text)
-    return Replay(opened.token, opened.cell.spec, verdict, findings, [])
+    note = note_of(opened.token, findings, reasons)
+    return Replay(opened.token, opened.cell.spec, verdict, findings, [], note)
+
+
+def note_of(token: Token, findings: list[Finding], reasons: list[str]) -> str | None:
+    """Why the run does not show what the token is of; None: it does."""
+    rules = sorted({finding.rule for finding in findings})
+    if token.rule is None or token.rule in rules:
+        return None
+    if rules:
+        shown = " and ".join(rules)
+        return f"the token is of {token.rule}, and this run of its crash state shows {shown}: {DEPENDS}, or the oracle has changed"
+    why = "; ".join(reasons) or f"nothing is wrong: {DEPENDS}"
+    return f"the token is of {token.rule}, and this run of its crash state does not show it: {why}"

@@ -11,6 +11,7 @@ from faultline.cli.output import print_json
 from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal import streams
 from faultline.report.terminal.findings import print_events, print_finding
+from faultline.report.terminal.streams import print_line
 from faultline.study import replay
 
 
@@ -36,5 +37,7 @@ def replay_token(workshop: Workshop, token: str, as_json: bool, is_explained: bo
             explained = next((one for one in replayed.explanations if one.finding == finding.id), None)
             print_finding(streams.out(), spec, finding, explained)
             print_events(streams.out(), finding)
+        if replayed.note:
+            print_line(streams.out(), "note: ", "yellow", replayed.note)
         click.echo(f"verdict: {replayed.verdict}")
     return {"pass": EXIT_OK, "fail": EXIT_FINDINGS}.get(replayed.verdict, EXIT_UNKNOWN)
