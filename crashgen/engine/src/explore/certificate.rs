@@ -678,7 +678,7 @@ mod tests {
 
     #[test]
     fn the_rules_of_findings_were_judged_wherever_they_were_found() {
-        let run = Run { strategy: "complete", engine: EngineKind::Isolated, stopped: None, last_position: 0 };
+        let run = Run { strategy: "complete", engine: EngineKind::Isolated, stopped: None };
         let mut certificate = Tally::default().certificate(run, Numbers::default(), String::new());
         certificate.add_judged(["FL003", "FL001", "FL003"].map(str::to_owned));
         assert_eq!(certificate.rules_judged, ["FL001", "FL003"]);
