@@ -38,7 +38,7 @@ PARTS: dict[str, Part] = {
         *bench_pallocator.PARTS,
         bench_complete.PART,
         *bench_explore.PARTS,
-        bench_mutants.PART,
+        *bench_mutants.PARTS,
         bench_basics.MATRIX,
     )
 }

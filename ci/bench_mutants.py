@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a mutant takes. `make bench PARTS=mutants`: `faultline run ALLOCATOR --mutant M` of each, one at a time with one
-worker, from source (builds are cached) to what a person needs of its own rule's finding: what is lost, the repair that was tried,
-and the smallest witness."""
+"""How long a mutant takes: `faultline run ALLOCATOR --mutant M` of each, one at a time with one worker, from source (builds are
+cached). `make bench PARTS=mutants`: to what a person needs of its own rule's finding: what is lost, the repair that was tried, and
+the smallest witness. `make bench PARTS=behind`: one workload without a stop rule, to its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +20,68 @@ from bench_parts import Bench, Part
 from faultline.base import config
 from faultline.report.terminal.streams import note
 
+RowOf = Callable[[Path, str, config.Mutant], dict[str, Any]]
+
 GOAL_S = 60.0
 LIMIT_S = 600
 """Of one mutant."""
+TO_THE_END = ("-w", "churn", "--ops", "80", "--stop-at-rule", "none")
 REPAIR = "a decided repair"
 """Lacks where the time ends before all repairs are tried."""
 
 
 def measure(bench: Bench) -> Iterator[list[dict[str, Any]]]:
     """A row a mutant; is_tiny: of the first one alone."""
+    return measure_each(bench, "mutants", needed)
+
+
+def measure_behind(bench: Bench) -> Iterator[list[dict[str, Any]]]:
+    """A row a mutant; is_tiny: of the first one alone."""
+    return measure_each(bench, "behind", seen_to_the_end)
+
+
+def measure_each(bench: Bench, part: str, row_of: RowOf) -> Iterator[list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
     for name in config.names_with_sources(bench.root):
         for mutant in config.find_allocator(bench.root, name).mutant:
-            note(f"mutants: {name} {mutant.id}")
-            row = bench.attempt(f"{name} {mutant.id}", measure_one, bench.root, name, mutant)
+            note(f"{part}: {name} {mutant.id}")
+            row = bench.attempt(f"{name} {mutant.id}", row_of, bench.root, name, mutant)
             if row is not None:
-                rows.append(row)
+                rows.append({"allocator": name, "mutant": mutant.id, **row})
             yield rows
             if bench.is_tiny:
                 return
 
 
-def measure_one(root: Path, allocator: str, mutant: config.Mutant) -> dict[str, Any]:
+def needed(root: Path, allocator: str, mutant: config.Mutant) -> dict[str, Any]:
+    row, cell = timed_run(root, allocator, mutant)
+    return {**row, "lacks": what_lacks(cell, mutant.rule) if cell else ["results"]}
+
+
+def seen_to_the_end(root: Path, allocator: str, mutant: config.Mutant) -> dict[str, Any]:
+    """rules: of its findings, the shown one first; ended: no limit was hit; behind: how the exploration looked behind findings."""
+    row, cell = timed_run(root, allocator, mutant, *TO_THE_END)
+    certificate = cell.get("certificate") or {}
+    return {
+        **row,
+        "rules": [finding["rule"] for finding in cell.get("findings", [])],
+        "explained": len(cell.get("explanations", [])),
+        "ended": bool(certificate) and not certificate.get("stopped"),
+        "recoveries": certificate.get("recoveries", 0),
+        "behind": [behind["how"] for behind in certificate.get("behind", [])],
+    }
+
+
+def timed_run(root: Path, allocator: str, mutant: config.Mutant, *more: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Its time and exit code, and its cell of results.json: empty where it wrote none."""
     faultline = str(Path(sysconfig.get_path("scripts")) / "faultline")
     with tempfile.TemporaryDirectory(dir=root / ".faultline", prefix="bench-") as place:
-        command = [faultline, "run", allocator, "--mutant", mutant.id, "--jobs", "1", "--json", "--out", place]
+        command = [faultline, "run", allocator, "--mutant", mutant.id, *more, "--jobs", "1", "--json", "--out", place]
         started = time.perf_counter()
         run = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=False, timeout=LIMIT_S)
         seconds = time.perf_counter() - started
-    return {
-        "allocator": allocator,
-        "mutant": mutant.id,
-        "wall_s": seconds,
-        "exit_code": run.returncode,
-        "lacks": what_lacks(json.loads(run.stdout)["cells"][0], mutant.rule) if run.stdout else ["results"],
-    }
+    cell = json.loads(run.stdout)["cells"][0] if run.stdout else {}
+    return {"wall_s": seconds, "exit_code": run.returncode}, cell
 
 
 def what_lacks(cell: dict[str, Any], rule: str) -> list[str]:
@@ -69,19 +96,47 @@ def what_lacks(cell: dict[str, Any], rule: str) -> list[str]:
     return [what for what, is_lacking in lacks.items() if is_lacking]
 
 
+def times(rows: list[dict[str, Any]], what: str) -> list[str]:
+    seconds = [row["wall_s"] for row in rows]
+    late = [row for row in rows if row["wall_s"] > GOAL_S]
+    return [
+        f"{what}, {len(rows)} mutants: median {statistics.median(seconds):.1f} s, the slowest {max(seconds):.1f} s"
+        f" (goal {GOAL_S:.0f} s each), {len(late)} over it",
+        *(f"  {row['allocator']} {row['mutant']}: {row['wall_s']:.1f} s" for row in late),
+    ]
+
+
 def in_words(rows: list[dict[str, Any]], _: bool) -> list[str]:
     if not rows:
         return []
-    seconds = [row["wall_s"] for row in rows]
-    late = [row for row in rows if row["wall_s"] > GOAL_S]
-    lines = [
-        f"faultline run --mutant, {len(rows)} mutants: median {statistics.median(seconds):.1f} s, the slowest {max(seconds):.1f} s"
-        f" (goal {GOAL_S:.0f} s each), {len(late)} over it"
-    ]
-    lines += [f"  {row['allocator']} {row['mutant']}: {row['wall_s']:.1f} s" for row in late]
+    lines = times(rows, "faultline run --mutant")
     lacking = [row for row in rows if row["lacks"]]
     lines.append(f"  of {len(rows) - len(lacking)} the finding is explained, shrunk, and its repair decided")
     return lines + [f"  {row['allocator']} {row['mutant']}: without {', '.join(row['lacks'])}" for row in lacking]
 
 
-PART = Part("mutants", 7200, measure, in_words)
+def behind_in_words(rows: list[dict[str, Any]], _: bool) -> list[str]:
+    if not rows:
+        return []
+    lines = times(rows, f"faultline run --mutant M {' '.join(TO_THE_END)}")
+    found = [row for row in rows if row["rules"]]
+    further = [len(row["rules"]) - 1 for row in found]
+    ended, behind = sum(row["ended"] for row in rows), sum(bool(row["behind"]) for row in rows)
+    lines += [
+        f"  {len(found)} have findings, {sum(count > 0 for count in further)} of them further ones: {sum(further)} in all",
+        f"  {ended} ended by themselves, {behind} looked behind a finding",
+    ]
+    for row in rows:
+        how = ", ".join([f"{row['recoveries']:,} recoveries", *sorted(set(row["behind"]))]) + (
+            "" if row["ended"] else ", stopped"
+        )
+        lines.append(
+            f"  {row['allocator']} {row['mutant']}: {row['wall_s']:.1f} s, {' '.join(row['rules']) or 'no finding'}; {how}"
+        )
+    return lines
+
+
+PARTS = (
+    Part("mutants", 7200, measure, in_words),
+    Part("behind", 7200, measure_behind, behind_in_words),
+)

@@ -41,6 +41,7 @@ def figures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         "ace",
         "nested",
         "mutants",
+        "behind",
     ]
     command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), *parts]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
@@ -54,6 +55,7 @@ def figures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         "fails at",
         "two workers",
         "run --mutant, 1 mutants",
+        "1 have findings",
     ):
         assert word in run.stdout, word
     return json.loads(path.read_text())
@@ -253,6 +255,14 @@ def test_complete_exploration_is_measured_for_every_allocator(root: Path, tmp_pa
 def test_a_mutant_ends_with_what_a_person_needs(figures: Any) -> None:
     [row] = figures["mutants"]
     assert (row["exit_code"], row["lacks"]) == (1, [])
+
+
+def test_what_is_behind_a_finding_is_seen_to_the_end(figures: Any) -> None:
+    [row] = figures["behind"]
+    assert (row["exit_code"], row["ended"]) == (1, True)
+    assert row["rules"]
+    assert row["explained"]
+    assert row["recoveries"] > 0
 
 
 def test_what_a_person_needs_is_missed() -> None:
