@@ -305,7 +305,7 @@ def test_an_exploration_that_was_stopped_goes_on(
         if not stopped:  # equal images are recovered once: all of it took no more
             assert whole.certificate["recoveries"] <= budget["recoveries"]
             continue
-        assert part.certificate["why"].startswith(f"stopped at crash position {stopped['position']} of "), seed
+        assert f"stopped at crash position {stopped['position']} of " in part.certificate["why"], seed
         assert part.certificate["gaps"] == []
         rest = engine.explore(toy, **strategy, left=stopped["left"])
         counts = ("crash_positions", "unknowns")
@@ -444,6 +444,19 @@ def test_trace_rules_are_told_before_anything_else_is(engine: Engine) -> None:
     [rules, *_] = events
     assert "FL101" in json.dumps(rules)
     assert events[-2]["recoveries"] == 0
+
+
+def test_the_time_is_that_of_twins_too(engine: Engine) -> None:
+    """They do not end here."""
+    toy_without_twins = engine.runner.rename(engine.runner.with_name("without-twins"))
+    engine.runner.write_text(f'#!/bin/sh\n[ "$1" != twins ] || exec sleep {LIMIT_S}\nexec {toy_without_twins} "$@"\n')
+    engine.runner.chmod(0o755)
+    found = engine.explore(never_flushed(2), **COMPLETE, limits={**LIMITS, "time_s": 0.5})
+    assert (found.verdict, found.certificate["recoveries"]) == ("incomplete", 0)
+    assert found.certificate["stopped"]["why"] == "0.5 s limit"
+    assert found.certificate["time_s"] < LIMIT_S / 2
+    [bound] = [bound for bound in found.certificate["bounds_hit"] if "without a crash" in bound]
+    assert bound == "the time was over before the heap without a crash was seen at each operation"
 
 
 @pytest.mark.parametrize("is_hooked", [True, False], ids=["a thread in recovery", "no hooks"])

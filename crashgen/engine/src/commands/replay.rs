@@ -62,7 +62,7 @@ impl Replayer<'_> {
         let (config, witness) = (self.config, self.witness);
         let (case, view) = go_to(config, trace, witness.position)?;
         let replay = Replay { choices: state_of(&case, &view, witness.from_newest, &witness.lines)? };
-        let made = twins::make(config, trace)?;
+        let made = twins::make(config, trace, None)?;
         let generation =
             FollowedGeneration { config, trace, twins: made.twins.as_ref(), after: None, budget: Budget::NONE };
         let crash = LastCrash { generation, case, view, position: witness.position, earlier: Vec::new() };
@@ -84,7 +84,7 @@ impl Replayer<'_> {
         let replay = Replay { choices: state_of(&last.case, &view, crash.from_newest, &crash.lines)? };
         let ReplayedGeneration { case, trace: recovery, earlier, start } = last;
         let after = RecoveryStart { left: &[], begin: &|| start.case.clone(), settled: &start.settled };
-        let made = twins::make(config, trace)?;
+        let made = twins::make(config, trace, None)?;
         let twins = made.twins.as_ref();
         let generation =
             FollowedGeneration { config, trace: &recovery, twins, after: Some(after), budget: Budget::NONE };

@@ -89,7 +89,8 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     check_belongs(config, trace, witness)?;
     let rule = witness.rule.parse().map_err(|error| bad_input(format!("the token's rule: {error}")))?;
     let is_later = !witness.later.is_empty();
-    let made = twins::make(config, trace)?;
+    let budget = Budget::of(config, deadline(config, Instant::now()));
+    let made = twins::make(config, trace, budget.deadline)?;
     let mut shrinker = Shrinker {
         config,
         trace,
@@ -102,7 +103,7 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         recoverer: Recoverer::start(&config.server("images")?, true)?,
         twins: made.twins.as_ref(),
         onsets: OnsetFinder::default(),
-        budget: Budget::of(config, deadline(config, Instant::now())),
+        budget,
         target: TargetFinding::default(),
         probe: Probe::First,
         known: FxHashMap::default(),

@@ -33,9 +33,10 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let trace = &as_it_is.edited(&config.edits);
     let is_full = config.is_full();
     let started = Instant::now();
+    let deadline = deadline(config, started);
     let mut tally = Tally::default();
     let has_twins = is_full && !trace.has_unknown_operations();
-    let made = if has_twins { twins::make(config, trace)? } else { MadeTwins::default() };
+    let made = if has_twins { twins::make(config, trace, deadline)? } else { MadeTwins::default() };
     tally.add_twins(&made);
     for text in &trace.unsupported {
         tally.add_unknown(&format!("the tracer could not follow: {text}"));
@@ -55,7 +56,6 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     }
     let fresh = tally.clone();
     let known = outcomes::known(config.outcomes.as_ref())?;
-    let deadline = deadline(config, started);
     let twins = made.twins.as_ref();
     let task = Task {
         config,

@@ -13,8 +13,12 @@ use oracle::contract::Durable;
 use oracle::{HeapReport, History, Linearised, OperationKind, Status, TwinSet, WithoutCrash};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Instant;
 
 /// Histories are planned for at most this many operations pending at once: 4 give 65 orders of their subsets.
 const PENDING_LIMIT: usize = 4;
@@ -32,11 +36,11 @@ pub struct MadeTwins {
     pub bound: Option<String>,
 }
 
-/// The twins of the whole workload.
+/// The twins of the whole workload; none when they are not made by the deadline.
 ///
 /// # Errors
 /// When the runner cannot be started.
-pub fn make(config: &Config, trace: &Trace) -> Result<MadeTwins, EngineError> {
+pub fn make(config: &Config, trace: &Trace, deadline: Option<Instant>) -> Result<MadeTwins, EngineError> {
     let options = config.server("twins")?;
     let mut command = options.command("twins");
     command.arg("--workload").arg(&config.workload_file).stdin(Stdio::null());
@@ -45,9 +49,13 @@ pub fn make(config: &Config, trace: &Trace) -> Result<MadeTwins, EngineError> {
     if let Some(plan) = &plan {
         command.arg("--plan").arg(plan.write(&options.scratch)?);
     }
-    let result = command.output().map_err(|error| {
+    let result = output_by(&mut command, deadline).map_err(|error| {
         EngineError::Infrastructure(format!("{}: cannot be started: {error}", options.runner.display()))
     })?;
+    let Some(result) = result else {
+        let bound = Some("the time was over before the heap without a crash was seen at each operation".to_owned());
+        return Ok(MadeTwins { bound, ..MadeTwins::default() });
+    };
     if !result.status.success() {
         let said = String::from_utf8_lossy(&result.stderr);
         let why = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
@@ -61,6 +69,35 @@ pub fn make(config: &Config, trace: &Trace) -> Result<MadeTwins, EngineError> {
     let unfit = twins.unfit(out_of_memory);
     let unknown = unfit.map(|(name, why)| format!("the heap without a crash, after {name}: {why}")).collect();
     Ok(MadeTwins { twins: Some(twins), without_crash, unknown, bound })
+}
+
+/// What a command says; None when it has not ended by the deadline. It is killed then, and its children end with it.
+fn output_by(command: &mut Command, deadline: Option<Instant>) -> io::Result<Option<Output>> {
+    let Some(deadline) = deadline else { return command.output().map(Some) };
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let streams = [read_apart(child.stdout.take()), read_apart(child.stderr.take())];
+    let mut texts = Vec::new();
+    for stream in streams {
+        let Ok(text) = stream.recv_timeout(deadline.saturating_duration_since(Instant::now())) else {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        };
+        texts.push(text?);
+    }
+    let (status, stderr, stdout) = (child.wait()?, texts.pop().unwrap_or_default(), texts.pop().unwrap_or_default());
+    Ok(Some(Output { status, stdout, stderr }))
+}
+
+/// All that comes, once it has ended.
+fn read_apart(stream: Option<impl Read + Send + 'static>) -> Receiver<io::Result<Vec<u8>>> {
+    let (said, heard) = mpsc::channel();
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        let read = stream.map_or(Ok(0), |mut stream| stream.read_to_end(&mut text));
+        let _ = said.send(read.map(|_| text)); // nobody listens once the deadline is over
+    });
+    heard
 }
 
 fn parse(mut rest: &[u8], plan: Option<&Plan>) -> Result<TwinSet, String> {
