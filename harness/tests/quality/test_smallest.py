@@ -297,7 +297,7 @@ def smallest_state(workshop: Workshop, token: str, recovery_limit: int = 20_000)
         ({"allocator": "makalu"}, "MISSING_FLUSH_LINK"),
         ({"workload": "file:0123456789abcdef"}, "not in the cache"),
         ({"position": 1 << 30}, "is not in the trace"),
-        ({"rule": "FL009"}, "does not break FL009 any more"),
+        ({"rule": "FL009"}, "the token is of FL009, and this run of its crash state shows FL004"),
     ],
 )
 def test_a_token_of_something_else_is_bad_input(
