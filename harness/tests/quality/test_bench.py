@@ -42,6 +42,7 @@ def figures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         "nested",
         "mutants",
         "behind",
+        "places",
     ]
     command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), *parts]
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
@@ -54,7 +55,7 @@ def figures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
         "Table 2",
         "fails at",
         "two workers",
-        "run --mutant, 1 mutants",
+        "run --mutant M, mutants: 1, median",
         "1 have findings",
     ):
         assert word in run.stdout, word
@@ -262,6 +263,12 @@ def test_what_is_behind_a_finding_is_seen_to_the_end(figures: Any) -> None:
     assert (row["exit_code"], row["ended"]) == (1, True)
     assert row["rules"]
     assert row["explained"]
+    assert row["recoveries"] > 0
+
+
+def test_each_flush_and_fence_is_taken_out_and_seen_to_the_end(figures: Any) -> None:
+    [row] = figures["places"]
+    assert row["ended"]
     assert row["recoveries"] > 0
 
 
