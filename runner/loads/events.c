@@ -13,6 +13,7 @@
 #include "recording.h"
 #include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -39,7 +40,7 @@ struct span {
 static struct {
     struct shared *shared;
     bool is_asked; /* of the run */
-    uintptr_t adapter;    /* where its file is mapped */
+    uintptr_t adapter, adapter_end; /* where its file is mapped */
     uint32_t index;       /* of the last operation that began */
     struct span spans[MOST_SPANS];
     size_t span_count;
@@ -56,15 +57,33 @@ static struct {
     } waiting; /* bytes 0: no store waits */
 } events;
 
+/* The module with hooks that called last, which is not the adapter: a library that it needs. end 0: none has. */
+static _Thread_local struct {
+    uintptr_t start, end;
+    uint32_t number;
+} library;
+
 bool events_is_on, events_is_by_hooks;
 
 /* ---- the server's part -------------------------------------------------------------------------------------------------- */
+
+/* Behind what is mapped of a shared object, by the head of its file. */
+static uintptr_t end_of(uintptr_t start) {
+    const ElfW(Ehdr) *head = (const ElfW(Ehdr) *)start;
+    const ElfW(Phdr) *segments = (const ElfW(Phdr) *)(start + head->e_phoff);
+    uintptr_t end = 0;
+    for (size_t i = 0; i < head->e_phnum; i++)
+        if (segments[i].p_type == PT_LOAD && segments[i].p_vaddr + segments[i].p_memsz > end)
+            end = segments[i].p_vaddr + segments[i].p_memsz;
+    return start + end;
+}
 
 void events_map(const void *adapter) {
     events.shared = mmap(NULL, sizeof *events.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (events.shared == MAP_FAILED)
         fail(EXIT_INFRASTRUCTURE, "no memory for the list of events (%u MiB)", MOST_BYTES >> 20);
     events.adapter = (uintptr_t)adapter;
+    events.adapter_end = end_of(events.adapter);
 }
 
 void events_begin(bool is_asked) {
@@ -93,6 +112,7 @@ const void *events_answer(uint32_t *bytes) {
 void events_start(uint32_t generation) {
     events_is_on = events.is_asked;
     events_is_by_hooks = events_is_on && !is_traced;
+    library.end = 0;
     events.index = FL_FIRST_INDEX + generation * FL_INDEXES_OF_A_GENERATION;
 }
 
@@ -190,16 +210,21 @@ static struct fl_place place_in(uint32_t module, uintptr_t start, uintptr_t addr
     return is_known ? (struct fl_place){(uint32_t)offset, module} : (struct fl_place){FL_SITE_UNKNOWN, 0};
 }
 
-/* The call's own address: what a return address points behind. Hooks are called by the adapter; under a tracer a library may call. */
+/* The call's own address: what a return address points behind. Hooks are called by the adapter and by libraries that were built with
+ * hooks; under a tracer any library may call. */
 struct fl_place events_place(const void *caller) {
     uintptr_t address = (uintptr_t)caller - 1;
-    Dl_info library;
-    if (!is_traced)
+    Dl_info found;
+    if (address >= events.adapter && address < events.adapter_end)
         return place_in(0, events.adapter, address);
-    if (dladdr((const void *)address, &library) == 0)
-        return (struct fl_place){FL_SITE_UNKNOWN, 0};
-    uintptr_t start = (uintptr_t)library.dli_fbase;
-    return place_in(start == events.adapter ? 0 : modules_number(library.dli_fname), start, address);
+    if (address < library.start || address >= library.end) {
+        if (dladdr((const void *)address, &found) == 0)
+            return (struct fl_place){FL_SITE_UNKNOWN, 0};
+        library.start = (uintptr_t)found.dli_fbase;
+        library.end = end_of(library.start);
+        library.number = modules_number(found.dli_fname);
+    }
+    return place_in(library.number, library.start, address);
 }
 
 static bool is_pm(uintptr_t address, uint64_t bytes) {

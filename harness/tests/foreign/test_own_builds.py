@@ -169,6 +169,17 @@ def test_calls_of_a_shared_library_with_hooks_are_no_calls_past_them(repository:
     assert all(site.file.startswith("src/") and site.function and site.line for site in finding.sites)
 
 
+def test_places_of_recovery_in_a_shared_library_with_hooks_are_named(repository: Repository) -> None:
+    """Where it loads and stores, though no hook of the adapter's own announces it."""
+    library_that_is_called(repository)
+    answer = answer_of(repository.workshop, SHORT, nested=1)
+    assert {finding.rule for finding in answer.findings} == {"FL003", "FL014"}
+    for finding in answer.findings:
+        assert [site.function for site in finding.sites] == ["store_plain"] * 2
+        assert finding.read is not None
+        assert (finding.read.function, finding.read.file) == ("load_plain", "src/loads.h")
+
+
 def test_calls_that_leave_a_shared_library_with_hooks_are_seen(repository: Repository) -> None:
     library_that_is_called(repository, "zlib")
     answer = answer_of(repository.workshop, SHORT)
