@@ -8,6 +8,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable
+from os.path import normpath
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -69,6 +70,10 @@ class Build(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     helpers: list[Annotated[str, Meta(min_length=1)]] = []
     """Paths, no globs: files whose functions flush, fence or store for their callers, so that what is said of a place names the
     caller too."""
+
+    def helper_names(self) -> list[str]:
+        """As a compiler records them: below the folder that holds the sources, wherever allocator.toml lies."""
+        return [re.sub(r"^(\.\./)+", "", normpath(helper)) for helper in self.helpers]
 
 
 class Heap(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

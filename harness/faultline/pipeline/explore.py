@@ -84,7 +84,7 @@ def engine_config(cell: PreparedCell, scratch: Path, jobs: int = 1) -> dict[str,
         "without_hooks": target.hooked.without_hooks() if target.hooked else None,
         "tracer": cell.workshop.tracer.serve_command(target.tracer),
         "engine": spec.replay_engine,
-        "helpers": list(target.allocator.build.helpers),
+        "helpers": target.allocator.build.helper_names(),
         "workload_file": str(cell.trace.workload_file),
         "scratch": str(scratch),
         "heap": {

@@ -174,7 +174,7 @@ def _how(answer: _Answer) -> tuple[str, str]:
 def _place(workshop: Workshop, target: Target, answer: _Answer) -> Died | None:
     if not answer.calls:
         return None
-    helpers = [word for helper in target.allocator.build.helpers for word in ("--helper", helper)]
+    helpers = [word for helper in target.allocator.build.helper_names() for word in ("--helper", helper)]
     found = workshop.engine.ask_json(_Calls, "calls", *helpers, *answer.calls)
     hung = "no return from the operation" if answer.outcome == "hung" else None
     return Died(found.at, found.callers, hung=hung)

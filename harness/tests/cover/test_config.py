@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+import msgspec
 import pytest
 
 from command_line import Faultline
@@ -256,3 +257,18 @@ def test_the_help_of_run_names_the_limits_that_the_engine_has(root: Path, faultl
         limit = re.search(rf"const {constant}: u32 = ([0-9_]+);", source)
         assert limit
         assert re.search(rf"{option} [^\[]*\[default: {limit[1].replace('_', '')}\]", said), option
+
+
+@pytest.mark.parametrize(
+    ("helper", "name"),
+    [
+        ("src/store.h", "src/store.h"),
+        ("./src/store.h", "src/store.h"),
+        ("../../library/src/util.c", "library/src/util.c"),
+        ("more/../src/store.h", "src/store.h"),
+    ],
+)
+def test_a_helper_is_named_as_compilers_record_it(root: Path, helper: str, name: str) -> None:
+    """Of sources beside its own folder no place would else be a helper's."""
+    build = msgspec.structs.replace(config.find_allocator(root, "nvm_malloc").build, helpers=[helper])
+    assert build.helper_names() == [name]
