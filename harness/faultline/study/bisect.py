@@ -13,8 +13,8 @@ before it is searched again, by the whole workload.
 
 A commit is bad if it shows the finding: the rule, and the same lost store or another one of the same function. It is good if it was
 explored completely and breaks no rule in a function where the good end keeps it. Any other commit is skipped, and the reason said:
-its sources do not build, a limit was hit, its states were only sampled (as all are of an allocator without hooks), or a rule is
-broken elsewhere, which may be the same bug.
+its sources do not build, a limit was hit (--time), its states were only sampled (as all are of an allocator without hooks), or a
+rule is broken elsewhere, which may be the same bug.
 
 What a commit shows is kept in the cache, under the key of its cell. A bisection that was stopped goes on when it is asked for
 again: its commits are built and traced from the cache, and none that was explored is explored again."""
@@ -214,13 +214,14 @@ def explore_commit(
                 "name a revision that has it, or leave --witness out",
             )
         cell = trace_cell(workshop, spec, target, workload).with_spec(stop_at_rule=stop_at)
-        kept = workshop.cache.kept(KEPT, cell.key(), Explored)
+        key = key_of(cell.key(), str(spec.time_limit_s)) if spec.time_limit_s else cell.key()
+        kept = workshop.cache.kept(KEPT, key, Explored)
         if kept is not None:
             return CommitResult(kept.findings, kept.certificate, cell, is_kept=True)
         explore(cell, handle, jobs=workshop.explore_jobs)
     explored = Explored(findings, certificates[-1] if certificates else None)
     if explored.is_whole:
-        workshop.cache.keep(KEPT, cell.key(), explored)
+        workshop.cache.keep(KEPT, key, explored)
     return CommitResult(explored.findings, explored.certificate, cell)
 
 
@@ -301,7 +302,7 @@ def bisect(
         at_bad = search.look_at_end(bad, "the bad end", spec, target)
         found = _shown(at_bad.findings, target, bad)
         at_good = search.look_at_end(good, "the good end", spec)
-        finding, target = _new_at_bad(found, at_good, target, ends)
+        finding, target = _new_at_bad(found, at_good, target, ends, is_first=repository.is_first(good))
         whole = CommitTest(spec, broken_by(at_good.findings))
         shrunk, small = search.shrink(whole, at_bad.cell, finding, target, good)
         steps = [Step(bad, "bad", place_of(finding), finding)]
@@ -430,8 +431,13 @@ def _shown(findings: list[Finding], target: TargetFinding | None, bad: str) -> l
 
 
 def _new_at_bad(
-    found: list[Finding], at_good: CommitResult, target: TargetFinding | None, ends: tuple[str, str]
+    found: list[Finding],
+    at_good: CommitResult,
+    target: TargetFinding | None,
+    ends: tuple[str, str],
+    is_first: bool = False,
 ) -> tuple[Finding, TargetFinding]:
+    """is_first: no commit before the good end has the allocator."""
     good, bad = ends
     for finding in found:
         asked = TargetFinding(finding.rule, lost_in(finding), finding.id)
@@ -443,6 +449,11 @@ def _new_at_bad(
                 )
             return finding, asked
     what = f"shows {target.rule} at {target.function}, too" if target else f"has all findings of the bad end {bad[:12]}"
+    if is_first:
+        raise BadInputError(
+            f"no commit passes: {good[:12]}, the first one that has the allocator, {what}",
+            "there is nothing to bisect: the bug is as old as the allocator; name another finding with --witness",
+        )
     raise BadInputError(f"the good end {good[:12]} fails: it {what}", "name an older revision that passes")
 
 

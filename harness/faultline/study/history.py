@@ -85,6 +85,10 @@ class Repository:
                 f"the good end {good[:12]} is no ancestor of the bad end {bad[:12]}", "are they the other way round?"
             )
 
+    def is_first(self, commit: str) -> bool:
+        """Whether no commit before it has the allocator."""
+        return not self.ask("rev-list", "--max-count=1", f"{commit}^@", "--", f"{self.folder}/allocator.toml")
+
     def check_clean(self) -> None:
         """Of other commits are built only what they hold: a change that is nowhere committed would be forgotten. Files that git
         does not know count in the allocator's folder."""

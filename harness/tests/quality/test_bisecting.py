@@ -537,6 +537,29 @@ def test_the_ends_are_looked_at() -> None:
         _new_at_bad([finding], seen(finding), SOUGHT, ("c1", "c2"))
 
 
+def test_where_no_commit_passes_there_is_nothing_to_bisect() -> None:
+    finding, ends = samples.finding(), ("c1", "c2")
+    first = "no commit passes: c1, the first one that has the allocator, "
+    with pytest.raises(BadInputError, match=f"{first}has all findings of the bad end c2") as caught:
+        _new_at_bad([finding], seen(finding), None, ends, is_first=True)
+    assert "older" not in str(caught.value.hint).replace("as old as", "")
+    with pytest.raises(BadInputError, match=f"{first}shows FL004 at nvm_activate, too"):
+        _new_at_bad([finding], seen(finding), SOUGHT, ends, is_first=True)
+    assert _new_at_bad([finding], seen(), None, ends, is_first=True)[0] == finding, "the first one may be good"
+
+
+def test_the_first_commit_that_has_the_allocator_is_known(own: Repository) -> None:
+    assert own.is_first(own.commit("c1"))
+    description = own.top / own.folder / "allocator.toml"
+    description.write_text("")
+    git(own.top, "add", "-A")
+    git(own.top, "commit", "-q", "-m", "described")
+    described = own.commit("HEAD")
+    assert own.is_first(described), "c1 and c2 have none"
+    git(own.top, "commit", "-q", "--allow-empty", "-m", "later")
+    assert not own.is_first(own.commit("HEAD"))
+
+
 def test_a_good_end_that_was_not_explored_completely_is_not_good() -> None:
     sampled = seen(complete=False, why="sampled at 96 of 9000 crash positions")
     with pytest.raises(InfrastructureError, match="the good end c1 cannot be told good: sampled at 96"):
@@ -549,6 +572,9 @@ SMALL = msgspec.structs.replace(WHOLE, workload="file:0123456789abcdef", ops=0)
 
 class FakeRepository:
     """Commits c1 (good), c2, ... c9 (bad)."""
+
+    def is_first(self, _: str) -> bool:
+        return False
 
     def worktree(self, _: str) -> Any:
         return nullcontext(Path("checkout"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from faultline.base import config
 from faultline.base.errors import EXIT_OK, EXIT_UNKNOWN, BadInputError
@@ -22,6 +23,7 @@ from faultline.cli.options import (
     workshop_options,
 )
 from faultline.cli.output import print_json
+from faultline.cli.values import SECONDS
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal import streams
@@ -50,6 +52,13 @@ DEFAULT_WORKLOAD = "churn"
 )
 @variant_options
 @click.option(
+    "--time",
+    "time_s",
+    type=SECONDS,
+    metavar="S",
+    help="Stop the exploration of a commit after S seconds: one that shows no finding by then is skipped.",
+)
+@click.option(
     "--jobs", "-j", type=click.IntRange(1, 64), default=1, show_default=True, help="Workers of an exploration."
 )
 @workshop_options
@@ -61,6 +70,7 @@ def command(
     bad: str,
     witness: str | None,
     workload: str | None,
+    time_s: float | None,
     jobs: int,
     as_json: bool,
     **variant: Any,
@@ -91,6 +101,7 @@ def command(
         if given:
             raise BadInputError(f"--witness names the whole cell, and --{given[0]} is given, too", "leave one out")
         spec, target = _of_witness(workshop, witness, found.name)
+    spec = msgspec.structs.replace(spec, time_limit_s=time_s)
 
     def say(text: str) -> None:
         if not as_json:
