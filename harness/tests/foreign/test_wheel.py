@@ -17,9 +17,18 @@ import pytest
 
 from caches import cache_that_shares_builds
 from command_line import assert_one_clear_line
+from foreign.foreign_project import DESCRIPTION, HERE
 from foreign.own_repository import FOLDER, ORDERED, git, make_repository
+from foreign.test_own_builds import CONFIG, ENTRY, MAKE, MAKEFILE, MORE, MUTANT, SELFTEST, SHORT
 
 NOBODY = 65534
+OF_PROJECT = {
+    "faultline.toml": 'version = 1\nallocators = ["faultline"]\nmatrix = "cells.toml"\nout = "reports"\n\n'
+    '[options.run]\nworkload = "short.workload"\n',
+    "cells.toml": 'version = 1\n[[cell]]\nallocator = "ways"\nworkload = "short.workload"\n\n'
+    '[[mutants]]\nallocator = "ways"\nworkload = "short.workload"\n',
+    ".gitignore": ".faultline/\nreports/\n",
+}
 Installed = Callable[..., subprocess.CompletedProcess[str]]
 pytestmark = pytest.mark.slow
 
@@ -138,6 +147,57 @@ def test_mutate_trace_and_wear_work_in_the_repository(installed: Installed, repo
     worn = installed("wear", "own", "-w", "smoke", cwd=repository)
     assert worn.returncode == 0, worn.stderr
     assert "change_slot (adapter.c:" in worn.stdout
+
+
+@pytest.fixture(scope="module")
+def made_by_make(root: Path, place: Path) -> Path:
+    """A fresh clone of a repository with a Makefile and flush macros of its own, a bug behind a variable of make, and one commit
+    that sets it for good."""
+    origin = place / "origin"
+    folder = origin / "faultline"
+    folder.mkdir(parents=True)
+    shutil.copytree(HERE / "ways", origin / "src")
+    files = {"Makefile": MAKEFILE, "src/config.h": CONFIG, "src/more.c": MORE, "src/selftest.c": SELFTEST}
+    for name, text in {**files, "faultline/entry.c": ENTRY, "short.workload": SHORT, **OF_PROJECT}.items():
+        (origin / name).write_text(text)
+    text = DESCRIPTION.format(name="ways", sources="", adapter='"entry.c"', flags="", libraries="", threads=1)
+    built = f"root = '..'\ncommand = '{MAKE} $BUILD_OPTIONS'\noutputs = ['../libways.a']"
+    description = text.replace("sources = []\n", f"{built}\n") + '\n[environment]\npass = ["BUILD_OPTIONS"]\n' + MUTANT
+    (folder / "allocator.toml").write_text(description)
+    git(origin, "init", "-q", "-b", "main", ".")
+    for tag, makefile in (("good", MAKEFILE), ("bad", MAKEFILE.replace("BUG =\n", "BUG = 1\n"))):
+        (origin / "Makefile").write_text(makefile)
+        (origin / "CHANGES").write_text(tag)
+        git(origin, "add", "-A")
+        git(origin, "commit", "-q", "-m", f"{tag} commit")
+        git(origin, "tag", tag)
+    clone = place / "a fresh clone"
+    git(place, "clone", "-q", "-b", "good", str(origin), clone.name)
+    cache_that_shares_builds(root, clone / ".faultline")
+    return clone
+
+
+def test_what_make_builds_is_tested_from_a_fresh_clone(installed: Installed, made_by_make: Path) -> None:
+    """Red by a variable of make, by a commit and by an edit of a header that the Makefile includes; else green."""
+
+    def code_of(*words: str, **options: Any) -> tuple[int, str]:
+        run = installed(*words, cwd=made_by_make, **options)
+        return run.returncode, run.stdout + run.stderr
+
+    cell = ("run", "ways", "--no-shrink", "--no-explain")
+    code, said = code_of(*cell, env={"BUILD_OPTIONS": "BUG=1"})
+    assert (code, "(src/stores.h:" in said) == (1, True), said
+    code, said = code_of("matrix")
+    assert (code, "mutants=1/1" in said) == (0, True), said
+    code, said = code_of("bisect", "ways", "--good", "good", "--bad", "bad", "-w", "short.workload")
+    assert (code, "bad commit" in said) == (0, True), said
+    code, said = code_of("mutate", "ways", "-w", "short.workload", "--only", "flush at")
+    assert (code, " killed=0 " in said.splitlines()[-1]) == (0, False), said
+    code, said = code_of("wear", "ways", "-w", "short.workload")
+    assert code == 0, said
+    header = made_by_make / "src" / "config.h"
+    header.write_text(CONFIG.replace("BETWEEN clwb", "BETWEEN nothing"))
+    assert code_of(*cell)[0] == 1
 
 
 def test_others_than_root_use_an_installation_that_they_cannot_write(
