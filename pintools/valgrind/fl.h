@@ -81,7 +81,8 @@ struct fl_decoded {
 };
 
 void fl_decode(Addr address, struct fl_decoded *decoded);
-const HChar *fl_name_undecoded(const UChar *bytes);
+/* What Valgrind does not know, in words; advice: by which flags a compiler leaves it out. */
+const HChar *fl_name_undecoded(const UChar *bytes, const HChar **advice);
 
 /* ---- fl_instrument ---- */
 
@@ -139,6 +140,8 @@ Bool fl_site_is_in_module_of(UInt site, Addr address);
 void fl_sites_define_again(void);
 /* "FUNCTION (FILE:LINE)", and its callers behind " < ". */
 void fl_site_describe(UInt site, HChar *out, UInt bytes);
+/* The same of any address of code, without callers. */
+void fl_address_describe(Addr address, HChar *out, UInt bytes);
 Bool fl_is_in_loader(Addr address);
 
 /* From the inside outwards: where one is found, the next one's place is known. A stack that is not as deep as it was has no such

@@ -145,14 +145,17 @@ void fl_decode(Addr address, struct fl_decoded *decoded) {
     }
 }
 
-const HChar *fl_name_undecoded(const UChar *bytes) {
+const HChar *fl_name_undecoded(const UChar *bytes, const HChar **advice) {
     struct prefixes prefixes;
     const UChar *at = skip_prefixes(bytes, &prefixes);
-    if (*at == 0x62)
-        return "an AVX-512 (EVEX) instruction";
-    if (at[0] == 0x0F && at[1] == 0x38 && (at[2] == 0xF8 || at[2] == 0xF9))
-        return "a direct store (movdiri, movdir64b)";
-    if (at[0] == 0xC4 || at[0] == 0xC5)
-        return "a VEX instruction";
-    return "an instruction";
+    *advice = "-march=x86-64-v3";
+    if (*at == 0x62) {
+        *advice = "-mno-avx512f";
+        return "an AVX-512 instruction";
+    }
+    if (at[0] == 0x0F && at[1] == 0x38 && (at[2] == 0xF8 || at[2] == 0xF9)) {
+        *advice = "-mno-movdiri -mno-movdir64b";
+        return "a direct store";
+    }
+    return at[0] == 0xC4 || at[0] == 0xC5 ? "a VEX instruction" : "an instruction";
 }

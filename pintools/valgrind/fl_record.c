@@ -261,18 +261,22 @@ void fl_on_fence(struct fl_point *point) {
     fl_emit((struct fl_record){.kind = FL_FENCE, .detail = point->detail, .thread = fl_thread, .site = site});
 }
 
+/* SIGILL follows, for which Valgrind runs into it once more. */
 void fl_on_undecoded(struct fl_point *point) {
+    static Addr told;
     const UChar *bytes = (const UChar *)point->address;
-    const HChar *name = fl_name_undecoded(bytes), *function = "?", *module = "?";
-    HChar hex[3 * SHOWN_BYTES];
+    const HChar *advice, *name = fl_name_undecoded(bytes, &advice);
+    HChar hex[3 * SHOWN_BYTES], where[FL_PATH_BYTES], text[FL_PATH_BYTES + 256];
+    if (told == point->address)
+        return;
+    told = point->address;
     for (UInt i = 0; i < SHOWN_BYTES; i++)
         VG_(sprintf)(hex + 3 * i, "%02x%s", bytes[i], i < SHOWN_BYTES - 1 ? " " : "");
-    VG_(get_fnname)(VG_(current_DiEpoch)(), point->address, &function);
-    VG_(get_objname)(VG_(current_DiEpoch)(), point->address, &module);
-    VG_(printf)("faultline: %s in %s (%s) that Valgrind cannot run: %s; build the target without it (for AVX-512: "
-                "-mno-avx512f)\n",
-                name, function, module, hex);
-    fl_unsupported("%s in %s: %s", name, function, hex);
+    fl_address_describe(point->address, where, sizeof where);
+    VG_(snprintf)(text, sizeof text, "%s (%s) at %s that Valgrind does not know; build the target without it (%s)", name, hex,
+                  where, advice);
+    VG_(printf)("faultline: %s\n", text);
+    fl_unsupported("%s", text);
 }
 
 /* The kernel wrote to the program's memory (read into a PM buffer, a signal frame): one copy, as of rep movs. */

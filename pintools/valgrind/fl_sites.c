@@ -352,10 +352,8 @@ static const HChar *base_name(const HChar *path) {
     return slash == NULL ? path : slash + 1;
 }
 
-/* Without debug information: the module and the address in it. */
-static UInt describe_frame(const struct site *frame, HChar *out, UInt bytes) {
-    const struct module *module = frame->module == 0 ? NULL : VG_(indexXA)(modules, frame->module - 1);
-    Addr address = frame->offset + (module == NULL ? 0 : module->bias);
+/* Without debug information: the module and the offset in it. */
+static UInt describe_code(Addr address, const HChar *module, Addr offset, HChar *out, UInt bytes) {
     DiEpoch now = VG_(current_DiEpoch)();
     const HChar *function, *file;
     UInt line;
@@ -363,10 +361,22 @@ static UInt describe_frame(const struct site *frame, HChar *out, UInt bytes) {
          has_line = VG_(get_filename_linenum)(now, address, &file, NULL, &line);
     if (has_function && has_line)
         return VG_(snprintf)(out, bytes, "%s (%s:%u)", function, file, line);
-    const HChar *where = module == NULL ? "generated code" : base_name(module->path);
+    const HChar *where = module == NULL ? "generated code" : base_name(module);
     if (has_function)
         return VG_(snprintf)(out, bytes, "%s (%s)", function, where);
-    return VG_(snprintf)(out, bytes, "%s+%#lx", where, frame->offset);
+    return VG_(snprintf)(out, bytes, "%s+%#lx", where, offset);
+}
+
+static UInt describe_frame(const struct site *frame, HChar *out, UInt bytes) {
+    const struct module *module = frame->module == 0 ? NULL : VG_(indexXA)(modules, frame->module - 1);
+    Addr address = frame->offset + (module == NULL ? 0 : module->bias);
+    return describe_code(address, module == NULL ? NULL : module->path, frame->offset, out, bytes);
+}
+
+void fl_address_describe(Addr address, HChar *out, UInt bytes) {
+    DebugInfo *info = VG_(find_DebugInfo)(VG_(current_DiEpoch)(), address);
+    Addr bias = info == NULL ? 0 : VG_(DebugInfo_get_text_bias)(info);
+    describe_code(address, info == NULL ? NULL : VG_(DebugInfo_get_filename)(info), address - bias, out, bytes);
 }
 
 void fl_site_describe(UInt site, HChar *out, UInt bytes) {

@@ -47,8 +47,8 @@ pub struct Loads {
     pub is_unfit: bool,
 }
 
-/// None: it is of another version, or damaged. `files`: by the server's numbers.
-pub fn parse(answer: &[u8], files: &FxHashMap<u32, FileId>) -> Option<Loads> {
+/// None: it is of another version, or damaged. `files`: by the server's numbers; `is_traced`: the server runs under a tracer.
+pub fn parse(answer: &[u8], files: &FxHashMap<u32, FileId>, is_traced: bool) -> Option<Loads> {
     let (header, rest) = answer.split_at_checked(LOADS_HEADER_BYTES)?;
     let word = |at: usize| number_at(header, at);
     let (flags, count) = (word(4), word(8) as usize);
@@ -57,7 +57,7 @@ pub fn parse(answer: &[u8], files: &FxHashMap<u32, FileId>) -> Option<Loads> {
         return None;
     }
     let text = String::from_utf8_lossy(text);
-    let mut found = Loads { doubt: doubt(flags, &text), is_unfit: flags & UNFIT != 0, ..Loads::default() };
+    let mut found = Loads { doubt: doubt(flags, &text, is_traced), is_unfit: flags & UNFIT != 0, ..Loads::default() };
     for load in list.chunks_exact(LOAD_BYTES) {
         let number = u64::from_le_bytes(load[8..16].try_into().expect("eight bytes"));
         let file = files.get(&number_at(load, 4))?;
@@ -73,12 +73,13 @@ pub fn parse(answer: &[u8], files: &FxHashMap<u32, FileId>) -> Option<Loads> {
 }
 
 /// Why a run's loads are not all known.
-fn doubt(flags: u32, text: &str) -> Option<Doubt> {
+fn doubt(flags: u32, text: &str, is_traced: bool) -> Option<Doubt> {
+    let unseen = if is_traced { "the tracer cannot follow recovery" } else { "recovery loads PM past the hooks" };
     let unknown = |reason: &str| Doubt::Unknown(reason.to_owned());
     let reasons = [
         (LOADS_NOT_HOOKED, unknown("the adapter was built without hooks")),
         (LOADS_DIFFERS, unknown(&format!("the in-process engine cannot be trusted here: {text}"))),
-        (LOADS_UNSEEN, unknown(&format!("recovery loads PM past the hooks: {text}"))),
+        (LOADS_UNSEEN, unknown(&format!("{unseen}: {text}"))),
         (LOADS_SHARED, unknown("recovery started a thread or a process, whose loads have no order")),
         (LOADS_DAMAGED, unknown("recovery overwrote the list of what it loads, in memory that is not its own")),
         (LOADS_OVERFLOW, Doubt::Bound("a recovery that loads more units than the list of loads holds, 1,048,576")),

@@ -58,6 +58,7 @@ pub struct ReplayServer {
     watch_count: u64,
     is_in_process: bool,
     is_batched: bool,
+    is_traced: bool,
     seed: u32,
     /// Paths of the modules that sites name; the adapter's is the first.
     modules: Vec<Arc<Path>>,
@@ -96,6 +97,7 @@ impl ReplayServer {
             watch_count: 0,
             is_in_process: options.is_in_process,
             is_batched: options.is_batched,
+            is_traced: !options.tracer.is_empty(),
             modules: vec![options.adapter.as_path().into()],
             seed: options.seed as u32,
             affinity: 0,
@@ -286,7 +288,7 @@ impl ReplayServer {
             }
         }
         let answer = self.answer()?;
-        let loads = loads::parse(&answer, &self.by_number).ok_or(ReplayError::Loads)?;
+        let loads = loads::parse(&answer, &self.by_number, self.is_traced).ok_or(ReplayError::Loads)?;
         let (Reports::Apart { last, .. } | Reports::Sent(last)) = self.reports.insert(reports);
         Ok((last, loads))
     }
@@ -336,7 +338,7 @@ impl ReplayServer {
         self.send_run(probe, protocol::RUN_LOADS, self.seed, generation)?;
         let report = self.answer()?;
         let answer = self.answer()?;
-        let loads = loads::parse(&answer, &self.by_number).ok_or(ReplayError::Loads)?;
+        let loads = loads::parse(&answer, &self.by_number, self.is_traced).ok_or(ReplayError::Loads)?;
         Ok((report, loads, self.answer()?))
     }
 

@@ -33,6 +33,8 @@ TRACE_LIMIT_S = 900
 """Wall time of one session; a target that loops for ever while it is traced is an error, not a wait."""
 LATE_S = 60
 """A session that takes so long may hang: it is rehearsed while it goes on."""
+OF_TRACER = "faultline: "
+"""How its own lines begin."""
 FOOTER_BYTES = 64
 FOOTER_HASH = slice(16, 48)
 """Where pintools/trace.h puts sha256 in struct fl_trace_footer."""
@@ -179,8 +181,13 @@ class _Tracing:
                 f"output of target and tracer: {self.log}",
             )
         if code != 0:
+            said = self.log.read_bytes()[start:].decode(errors="replace")
+            # The processor may not know it either. That is no fault of the target's.
+            if code == -signal.SIGILL and (why := _of_tracer(said)):
+                where = f"while session {session} of workload {self.workload.name} was traced"
+                raise InfrastructureError(f"{self.target.name}: {why} ({where})", f"its output: {self.log}")
             is_whole = -code not in FROM_OUTSIDE and self._rehearse()
-            raise self._error(session, code, self.log.read_bytes()[start:].decode(errors="replace"), is_whole)
+            raise self._error(session, code, said, is_whole)
 
     def _rehearse(self) -> bool:
         """Whether it fails without the tracer, too. Not before it was traced: what it makes outside of its heap would be there."""
@@ -217,6 +224,12 @@ class _Tracing:
             f"{f'; it printed: {printed}' if printed else ''}",
             f"its output: {self.log}",
         )
+
+
+def _of_tracer(said: str) -> str:
+    """What the tracer said last of what it cannot do."""
+    words = [line.removeprefix(OF_TRACER) for line in said.splitlines() if line.startswith(OF_TRACER)]
+    return words[-1].strip() if words else ""
 
 
 def run_traced(

@@ -48,7 +48,8 @@ def _print_cell(console: Console, result: CellResult, is_alone: bool) -> None:
         if reason.next:
             print_line(console, "  hint: ", "cyan", reason.next)
     if result.certificate is not None and result.certificate.fallback is not None:
-        ran = f"strategy {result.certificate.strategy} ran: {result.certificate.fallback}"
+        certificate = result.certificate
+        ran = f"strategy {certificate.strategy} ran in the {certificate.engine} engine: {certificate.fallback}"
         print_line(console, f"{result.spec.name}: ", "yellow", ran)
     elif result.certificate is not None and result.certificate.engine_why:
         ran = f"recoveries ran in the {result.certificate.engine} engine: {result.certificate.engine_why}"

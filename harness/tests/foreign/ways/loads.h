@@ -34,6 +34,17 @@ WAY void load_plain(struct fl_heap *heap, struct both *found) {
     found->b = *(volatile uint64_t *)&heap->head->b;
 }
 
+/* An instruction that Valgrind does not decode (stores.h). */
+WAY void load_hint(struct fl_heap *heap, struct both *found) {
+    __asm__ volatile(".byte 0x0f, 0x18, 0x20" : : "a"(heap->head));
+    load_plain(heap, found);
+}
+
+WAY void load_avx512(struct fl_heap *heap, struct both *found) {
+    __asm__ volatile("vmovq %1, %%xmm16\n\tvmovq %%xmm16, %0" : "=r"(found->a) : "m"(heap->head->a));
+    found->b = *(volatile uint64_t *)&heap->head->b;
+}
+
 WAY void load_assembly(struct fl_heap *heap, struct both *found) {
     __asm__ volatile("movq %1, %0" : "=r"(found->a) : "m"(heap->head->a));
     __asm__ volatile("movq %1, %0" : "=r"(found->b) : "m"(heap->head->b));

@@ -18,6 +18,23 @@
 
 WAY void store_plain(struct fl_heap *heap, uint64_t *word, uint64_t value) { (void)heap, *(volatile uint64_t *)word = value; }
 
+/* Instructions that Valgrind does not decode: a hint that is none, on every processor; AVX-512; a direct store. */
+WAY void store_hint(struct fl_heap *heap, uint64_t *word, uint64_t value) {
+    (void)heap;
+    __asm__ volatile(".byte 0x0f, 0x18, 0x20" : : "a"(word)); /* nop (%rax): a prefetch of no kind that there is */
+    *(volatile uint64_t *)word = value;
+}
+
+WAY void store_avx512(struct fl_heap *heap, uint64_t *word, uint64_t value) {
+    (void)heap;
+    __asm__ volatile("vmovq %1, %%xmm16\n\tvmovq %%xmm16, %0" : "=m"(*word) : "r"(value));
+}
+
+WAY void store_movdiri(struct fl_heap *heap, uint64_t *word, uint64_t value) {
+    (void)heap;
+    __asm__ volatile("movdiri %1, %0" : "=m"(*word) : "r"(value));
+}
+
 WAY void store_stream(struct fl_heap *heap, uint64_t *word, uint64_t value) {
     (void)heap;
     _mm_stream_si64((long long *)word, (long long)value);
