@@ -15,6 +15,7 @@
  *   fl_sites       instruction addresses to module and offset, with the calls that led there
  *   fl_schedule    which thread runs: the turn, handed on at points that the seed fixes
  *   fl_waits       system calls that wait: what they mean for the turn
+ *   fl_room        addresses for a target that reserves many
  *   fl_trace       the buffer of cells and the file it goes to
  *
  * A `point` is an instruction that may make an event; it is made when the instruction is translated. A `site` is its

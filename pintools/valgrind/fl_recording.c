@@ -358,6 +358,8 @@ void fl_recording_before_call(ThreadId thread, UInt number, const UWord *a) {
     case __NR_sendfile: load_file(a[1], False, 0, ~0ull); break;
     case __NR_copy_file_range: load_file(a[0], False, 0, ~0ull); break;
     case __NR_process_vm_readv: load_remote(thread, a); break;
+    case __NR_execve:
+    case __NR_execveat: fl_recording_unseen("another program is started"); break;
     default: break;
     }
 }

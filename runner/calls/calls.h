@@ -8,6 +8,9 @@
 #include "files/files.h"
 #include "undo/undo.h"
 
+/* Before a thread or a process is started. */
+void before_sharing(void);
+
 /* For calls that read behind the descriptor: what mappings hold has to be there. */
 static inline void before_read(int fd) {
     kept_will_read(fd);

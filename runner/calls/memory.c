@@ -133,7 +133,7 @@ INTERPOSED int msync(void *address, size_t bytes, int flags) {
 }
 
 /* Another thread could store while the copy is made, another process would not share the stores: the copy comes first. */
-static void before_sharing(void) {
+void before_sharing(void) {
     inprocess_leave("starts a thread or a process");
     if (loads_is_recording() && !is_traced)
         loads_unknown(FL_LOADS_SHARED, NULL);

@@ -116,7 +116,8 @@ static const struct {
 static const char INDIRECT[] =
     " strsep getline getdelim getsubopt sendmsg recvmsg sendmmsg recvmmsg vmsplice tee process_vm_readv"
     " process_vm_writev aio_read aio_write lio_listio io_submit wprintf fwprintf swprintf vwprintf vfwprintf"
-    " vswprintf wordexp dlopen dlsym dlvsym dlmopen ";
+    " vswprintf wordexp dlopen dlsym dlvsym dlmopen"
+    " execl execlp execle execv execve execvp execvpe fexecve execveat clone daemon forkpty ";
 /* Of the math library: those that store through pointers. */
 static const char MATHS[] =
     " frexp frexpf frexpl modf modff modfl remquo remquof remquol sincos sincosf sincosl lgamma_r lgammaf_r ";

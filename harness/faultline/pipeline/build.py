@@ -234,6 +234,7 @@ def _compile_in(
         read += first_rule(rule)
         rule.unlink()
     output = folder / recipe.output
+    _expect_no_program(recipe.what, prebuilt)
     listing = f"-Wl,--dependency-file={rule}"
     linked = [*objects, *_linked(prebuilt, folder)]
     run_in(root, recipe.what, [recipe.linker, "-o", str(output), *linked, *recipe.link, listing], log)
@@ -250,6 +251,22 @@ def _compile_in(
         Path(compiled).unlink()
     read += libraries_of(output)
     return inputs_of(root, read, arguments, folder)
+
+
+ELF, ELF_TYPE, A_PROGRAM, A_LIBRARY = b"\x7fELF", slice(16, 18), 2, 3
+"""What a file begins with, and where its type is (ET_EXEC, ET_DYN)."""
+
+
+def _expect_no_program(what: str, files: list[Path]) -> None:
+    for path in files:
+        with path.open("rb") as file:
+            start = file.read(ELF_TYPE.stop)
+        kind = int.from_bytes(start[ELF_TYPE], "little") if start.startswith(ELF) else 0
+        if kind == A_PROGRAM or (kind == A_LIBRARY and not _is_shared(path)):
+            raise BadInputError(
+                f"{what}: build.outputs: {path.name} is a program, and no process can load one as an adapter",
+                "name objects, archives (.a) or shared libraries (.so), not linked with -static",
+            )
 
 
 def _linked(files: list[Path], folder: Path) -> list[str]:

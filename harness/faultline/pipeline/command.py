@@ -206,8 +206,9 @@ def _elsewhere(copied: Path, rules: list[Path]) -> list[str]:
 
 
 def is_telling(line: str) -> bool:
-    """A compiler's or linker's word of what is wrong."""
-    return re.search(r"\berror: |undefined reference|cannot find", line) is not None
+    """A compiler's or linker's word of what is wrong; not its driver's, that the linker has failed."""
+    telling = r"\berror: |undefined reference|cannot find|\bld: .*\b(?:cannot|can not) "
+    return not line.startswith("collect2: ") and re.search(telling, line) is not None
 
 
 def _end_of(log: Path) -> str:

@@ -14,6 +14,7 @@ WORKLOAD = "workload 1\nslots 3\ncase\nallocate 0 64\nallocate 1 200\nreopen\nfr
 THREADS = (
     "workload 1\nslots 3\ncase\nthread 1 allocate 0 64\nallocate 1 200\nreopen\nthread 1 free 0\nreallocate 1 100\n"
 )
+ONE_SESSION = "workload 1\nslots 1\ncase\nallocate 0 64\n"
 POINTER_FLUSHED = frozenset({("FL104", "persist_pointer")})
 PMEM: Mapping[str, Any] = {"libraries": ("pmem",), "engine": "traced"}
 
@@ -204,6 +205,14 @@ def ways_to_load() -> Iterator[Case]:
     by_name = "LOAD=by_name WITH_ZLIB WITH_LOOK_UP"
     yield right("load_by_name", by_name, "the same by dlsym", **zlib)
     yield wrong("load_by_name_unordered", f"{by_name} BETWEEN=nothing", "and that of what is not ordered", **zlib)
+    for name, about in (("program", "another program, by popen"), ("forked_program", "another program, by vfork")):
+        # Of a second session in the trace nobody would know what the program stores.
+        more: dict[str, Any] = {"complete": False, "engine": "isolated", "workload": ONE_SESSION}
+        yield right(f"load_{name}", f"LOAD={name}", f"recovery loads by {about}", **more)
+        unordered = f"LOAD={name} BETWEEN=nothing"
+        yield wrong(f"load_{name}_unordered", unordered, "the same, of what is not ordered", **more)
+        traced = {**more, "options": {"replay_engine": "traced"}}
+        yield right(f"load_{name}_traced", f"LOAD={name}", "the same, in the traced engine first", **traced)
     yield right("load_alias", "LOAD=alias ALIAS", "recovery loads by another mapping")
     yield wrong("load_alias_unordered", "LOAD=alias ALIAS BETWEEN=nothing", "the same, of what is not ordered")
 
@@ -252,6 +261,12 @@ def other_habits() -> Iterator[Case]:
     yield right("jumps", "JUMPS", "operations that jump out")
     yield right("forks", "FORKS", "a child process while the heap is open")
     yield right("reserves", "RESERVES=(1ul<<36)", "a reservation of 64 GiB")
+    for name, define, about in (
+        ("arena", "ARENA=(100ul<<30)", "a reservation of 100 GiB, wherever there is room"),
+        ("arena_opened", "ARENA=(100ul<<30) ARENA_OPENED", "the same, which only an open makes"),
+    ):
+        yield right(name, define, about)
+        yield right(f"{name}_traced", define, about, engine="traced", options={"replay_engine": "traced"})
     yield right("takes", "TAKES", "a place that is taken is refused with EEXIST")
     yield wrong("loses", "LOSES=16", "each open loses a little", "FL010", "FL011", "FL012")
 

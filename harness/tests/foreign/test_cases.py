@@ -35,7 +35,7 @@ EACH_TIME = """
     load_thread_unordered load_signal_unordered load_faulting load_zlib_unordered
     load_by_name_unordered
     apply_in_thread_forgets apply_and_punch_forgets apply_by_pwrite apply_in_child_forgets msync_forgets store_sscanf
-    mutex getrandom jumps background uncleared takes too_large aside aside_opened aside_mapped
+    mutex getrandom jumps arena arena_opened_traced background uncleared takes too_large aside aside_opened aside_mapped
 """
 """Those that stand for a kind; the others are asked in the nightly run."""
 DRAWN = 24

@@ -205,6 +205,23 @@ def test_an_object_without_hooks_is_no_secret(repository: Repository, output: st
     assert (answer.verdict, certificate.complete) == ("fail", True)
 
 
+def test_a_program_is_no_adapter(repository: Repository) -> None:
+    """Static or not, and whatever its name is."""
+    for flags, name in (("-static", "selftest"), ("-pie", "selftest"), ("-static", "selftest.so")):
+        command = f"{MAKE} all && $FAULTLINE_CC {flags} -o {name} ../src/selftest.o ../libways.a"
+        repository.describe(command, f'"{name}"')
+        with pytest.raises(BadInputError, match=f"{re.escape(name)} is a program, and no process can load one"):
+            repository.built()
+
+
+def test_why_a_link_fails_is_told(repository: Repository) -> None:
+    repository.describe(MAKE)
+    path = repository.folder / "allocator.toml"
+    path.write_text(path.read_text().replace("flags = []", 'flags = ["-static"]'))
+    with pytest.raises(BadInputError, match=r"ways: g\+\+ failed: .*ld: .*relocation .* when making a shared object"):
+        repository.built()
+
+
 def symbols(path: Path) -> str:
     return subprocess.run(["nm", "--undefined-only", path], capture_output=True, text=True, check=True).stdout
 

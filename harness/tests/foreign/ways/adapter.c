@@ -277,6 +277,20 @@ static bool write_aside(const char *folder) {
 }
 #endif
 
+/* ARENA: so many bytes of address space, wherever they are; ARENA_OPENED: in an open alone. It is mapped as long as the process. */
+static bool has_arena(int flags) {
+#if defined(ARENA_OPENED)
+    if (flags != 0)
+        return true;
+#endif
+    (void)flags;
+#if defined(ARENA)
+    return mmap(NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+#else
+    return true;
+#endif
+}
+
 static int begin(const struct fl_heap_options *options, int flags, struct fl_heap **out) {
     struct stat info;
 #if defined(ASIDE)
@@ -300,6 +314,8 @@ static int begin(const struct fl_heap_options *options, int flags, struct fl_hea
     if (pread(heap->fd, &head, offsetof(struct head, a), 0) != offsetof(struct head, a) || (flags == 0 && head.magic != MAGIC))
         return fail(FL_NOT_A_HEAP, "no magic");
 #endif
+    if (!has_arena(flags))
+        return fail(FL_ERROR, "no addresses");
     heap->head = map(heap, options->address_hint);
     heap->alias = heap->head;
 #if defined(ALIAS)
