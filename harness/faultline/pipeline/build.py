@@ -26,6 +26,7 @@ from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.base.project import headers_of
 from faultline.pipeline.command import OwnBuild, is_telling
 from faultline.pipeline.compiler import CXX, Settings
+from faultline.pipeline.hooked_code import part_without_hooks
 from faultline.pipeline.inputs import (
     SEARCHED_BY_ENVIRONMENT,
     Inputs,
@@ -245,7 +246,8 @@ def _compile_in(
         others = [root / name for name in linked_files if name not in objects]
         if recipe.made and any(map(_is_shared, prebuilt)):
             others += root.rglob("*.o")  # what of them its build linked into the library nobody says
-        if part := without_hooks(others):
+        libraries = [output, *filter(_is_shared, prebuilt)]
+        if part := without_hooks(others) or next(filter(None, map(part_without_hooks, libraries)), ""):
             (folder / WITHOUT_HOOKS).write_text(part)
     for compiled in objects:
         Path(compiled).unlink()

@@ -52,6 +52,7 @@ CONFIG = """\
 #define BETWEEN clwb
 #endif
 """
+LINK = "\t$(CC) $(CFLAGS) -fPIC -shared -Wl,-z,defs -Wl,-soname,$@ -o $@"
 MAKEFILE = """\
 CC = gcc
 CFLAGS = -O1 -D_GNU_SOURCE -include src/config.h $(if $(BUG),-DBUG)
@@ -203,6 +204,47 @@ def test_an_object_without_hooks_is_no_secret(repository: Repository, output: st
     certificate = answer.certificate
     assert (certificate.engine, certificate.engine_why) == ("traced", f"{part} was compiled without hooks")
     assert (answer.verdict, certificate.complete) == ("fail", True)
+
+
+@pytest.mark.parametrize("is_stripped", [False, True])
+def test_an_object_without_hooks_is_no_secret_when_it_is_gone(repository: Repository, is_stripped: bool) -> None:
+    """Nor in a library without symbols."""
+    strip = " && strip $@" if is_stripped else ""
+    past = f"\tgcc -O1 -fPIC -c -o src/more.o src/more.c\n{LINK} src/adapter.c src/more.o && rm src/more.o{strip}\n"
+    repository.write("Makefile", MAKEFILE.replace(f"{LINK} src/adapter.c src/more.c\n", past))
+    repository.describe(f"{MAKE} libways.so BUG=1", outputs='"../libways.so"')
+    answer = answer_of(repository.workshop, SHORT)
+    certificate = answer.certificate
+    assert (answer.verdict, certificate.engine, certificate.complete) == ("fail", "traced", True)
+    part = r"more \(libways\.so\+0x[0-9a-f]+\) was compiled without hooks"
+    assert re.fullmatch(part, certificate.engine_why or ""), certificate.engine_why
+
+
+def test_an_object_without_hooks_is_no_secret_beside_one_that_has_some(repository: Repository) -> None:
+    """Two objects linked into one: that has hooks, and a part without them."""
+    past = "src/more.o: src/more.c src/adapter.o\n\tgcc -O1 -fPIC -c -o $@.o $< && ld -r -o $@ $@.o src/adapter.o && rm $@.o\n"
+    text = MAKEFILE.replace("src/%.o:", f"{past}src/%.o:").replace("src/adapter.o src/more.o\n", "src/more.o\n", 1)
+    repository.write("Makefile", text)
+    repository.describe(f"{MAKE} libways.a BUG=1")
+    answer = answer_of(repository.workshop, SHORT)
+    certificate = answer.certificate
+    assert (answer.verdict, certificate.engine, certificate.complete) == ("fail", "traced", True)
+    why = certificate.engine_why or ""
+    assert re.fullmatch(r"more \(adapter\.so\+0x[0-9a-f]+\) was compiled without hooks", why), why
+
+
+@pytest.mark.parametrize(
+    "more", ["-s", "-static-libgcc -ffast-math", "-ffunction-sections -Wl,--gc-sections", "-O0 -flto"]
+)
+def test_a_library_that_has_hooks_everywhere_is_believed(repository: Repository, more: str) -> None:
+    """The compiler's own parts, which it is linked with, have none."""
+    division = '__attribute__((visibility("default"))) __int128 quotient(__int128 a, __int128 b) { return a / b; }\n'
+    repository.write("src/more.c", MORE + division)
+    repository.write("Makefile", MAKEFILE.replace(f"{LINK} ", f"{LINK} {more} "))
+    repository.describe(f"{MAKE} libways.so", outputs='"../libways.so"')
+    built = repository.built(is_hooked=True)
+    assert built.without_hooks() is None
+    assert "__divti3" not in symbols(built.path.with_name("libways.so.1")), "the compiler's part is in it"
 
 
 def test_a_program_is_no_adapter(repository: Repository) -> None:

@@ -22,16 +22,19 @@
 //! Intel syntax, a prefix in a statement of its own, `.byte`, a macro.
 //!
 //! An announcement keeps every register, the flags, and the red zone ([`emit`]); the runner's part is `entry.c`.
+//!
+//! What was assembled here is marked ([`marks`]), so that a part of a library that was not is found.
 
 mod announced;
 mod emit;
 mod instruction;
 mod layout;
+mod marks;
 mod near;
 mod source;
 
 use std::ffi::OsString;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -39,12 +42,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A hash over these is the version of the assembler, and part of the key of what it made.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     include_str!("lib.rs"),
     include_str!("announced.rs"),
     include_str!("emit.rs"),
     include_str!("instruction.rs"),
     include_str!("layout.rs"),
+    include_str!("marks.rs"),
     include_str!("near.rs"),
     include_str!("source.rs"),
 ];
@@ -83,38 +87,67 @@ fn assemble(mut arguments: Vec<OsString>) -> Result<ExitCode, String> {
         }
     };
     let announced = announce(&text, &assembler, &scratch, &options_of(&arguments))?;
+    if let Some(announced) = &announced {
+        let marked = scratch.file("marked.s");
+        write(&marked, &[announced.text.as_slice(), announced.marks.as_bytes()].concat())?;
+        let run = command(&assembler, &arguments, &marked).output();
+        let run = run.map_err(|error| format!("{}: {error}", assembler.display()))?;
+        if run.status.success() {
+            let _ = std::io::stdout().write_all(&run.stdout).and_then(|()| std::io::stderr().write_all(&run.stderr));
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     // Where nothing is known of the source, `as` says what is wrong with it, line by line.
     let output = match (&announced, input) {
         (None, Some(input)) => input,
         _ => scratch.file("announced.s"),
     };
     if output.starts_with(&scratch.0) {
-        std::fs::write(&output, announced.as_deref().unwrap_or(&text))
-            .map_err(|error| format!("{}: {error}", output.display()))?;
+        write(&output, announced.as_ref().map_or(&text, |announced| &announced.text))?;
     }
-    let status = Command::new(&assembler).args(&arguments).arg(&output).status();
+    let status = command(&assembler, &arguments, &output).status();
     let status = status.map_err(|error| format!("{}: {error}", assembler.display()))?;
     Ok(ExitCode::from(status.code().map_or(1, |code| code as u8)))
 }
 
-/// The source with announcements, by the `as` that PATH has; none: that refuses it as it is.
-pub fn announced(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
-    announce(text, &real_assembler()?, &Scratch::new()?, &[])
+fn command(assembler: &Path, arguments: &[OsString], input: &Path) -> Command {
+    let mut command = Command::new(assembler);
+    command.args(arguments).arg(input);
+    command
 }
 
-fn announce(text: &[u8], assembler: &Path, scratch: &Scratch, options: &[OsString]) -> Result<Option<Vec<u8>>, String> {
+fn write(path: &Path, text: &[u8]) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// A source with announcements, and statements for its end that mark what it makes.
+struct Announced {
+    text: Vec<u8>,
+    marks: String,
+}
+
+/// The source with announcements, by the `as` that PATH has; none: that refuses it as it is.
+pub fn announced(text: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    Ok(announce(text, &real_assembler()?, &Scratch::new()?, &[])?.map(|announced| announced.text))
+}
+
+fn announce(
+    text: &[u8],
+    assembler: &Path,
+    scratch: &Scratch,
+    options: &[OsString],
+) -> Result<Option<Announced>, String> {
     let statements = source::split(text);
     let labelled = scratch.file("labelled.s");
     let object = scratch.file("labelled.o");
-    std::fs::write(&labelled, source::labelled(&statements))
-        .map_err(|error| format!("{}: {error}", labelled.display()))?;
+    write(&labelled, &source::labelled(&statements))?;
     let run = Command::new(assembler).args(options).arg("-o").arg(&object).arg(&labelled).output();
     if !run.map_err(|error| format!("{}: {error}", assembler.display()))?.status.success() {
         return Ok(None);
     }
     let bytes = std::fs::read(&object).map_err(|error| format!("{}: {error}", object.display()))?;
     let layout = layout::of(&bytes, &statements)?;
-    Ok(Some(emit::announced(&statements, &layout)))
+    Ok(Some(Announced { text: emit::announced(&statements, &layout), marks: marks::of(&bytes)? }))
 }
 
 /// Of the arguments, those that matter for what the bytes are: all but the output and listings.
