@@ -118,4 +118,6 @@ def test_short_clean_cells(faultline: Faultline, root: Path, tmp_path: Path, tab
 def test_every_mutant(faultline: Faultline, tmp_path: Path, tables: dict[str, list[str]]) -> None:
     mutants = explored(faultline, tmp_path / "traced", with_engine("traced", tables["head"] + tables["mutants"]))
     assert_engine(mutants, "traced")
+    assert len(mutants) > 100
+    assert [cell.spec.name for cell in mutants if not cell.is_killed] == []
     assert [cell.spec.name for cell in mutants if not cell.is_killed] == []
