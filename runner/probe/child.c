@@ -27,6 +27,8 @@
 
 #define MOST_ASKED 50 /* how often a late child is looked at whether it has said where it is */
 #define ASKED_STEP_NS 10000000
+#define TRACED_FIRST 10u /* times the limit: for a traced life before any has ended */
+#define TRACED_LEAST 2u  /* and for each later one at least */
 
 static struct {
     struct limits limits;
@@ -35,6 +37,7 @@ static struct {
     sigset_t waiting;   /* mask to wait for input with */
     struct sigaction defaults[3];
     volatile sig_atomic_t is_stopped;
+    uint64_t longest_ms; /* of processor time, of lives that came to their end */
 } state;
 
 static const int STOPPING[] = {SIGINT, SIGTERM, SIGHUP};
@@ -71,8 +74,17 @@ void child_prepare(const struct limits *limits) {
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
 }
 
-/* A guarded run takes longer for the same work. */
-static uint64_t cpu_limit_ms(void) { return state.limits.cpu_ms * loads_slowdown(); }
+/* A guarded or traced run takes longer for the same work. How much longer a traced one takes is not known before one has ended: most take
+ * some ten times as long. From then on one that takes as much longer than all others hangs. */
+static uint64_t cpu_limit_ms(void) {
+    uint64_t most = state.limits.cpu_ms * loads_slowdown(), least = state.limits.cpu_ms * TRACED_LEAST;
+    if (!is_traced)
+        return most;
+    if (state.longest_ms == 0)
+        return state.limits.cpu_ms * TRACED_FIRST;
+    uint64_t wanted = state.longest_ms * loads_slowdown();
+    return wanted > most ? most : wanted > least ? wanted : least;
+}
 static uint64_t wall_limit_ms(void) { return state.limits.wall_ms * loads_slowdown(); }
 
 static struct timeval in_timeval(uint64_t ms) { return (struct timeval){(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)}; }
@@ -142,7 +154,7 @@ static bool is_runnable(pid_t child) {
 
 /* Waits until the child ended or the wall limit is reached; false: it still runs. Work takes longer for a guarded or traced run, and
  * sleep does not: a child that has slept through half of the others' limit sleeps for ever. */
-static bool wait_for_end(pid_t child, int *status) {
+static bool wait_for_end(pid_t child, int *status, struct rusage *usage) {
     uint64_t deadline = now_ms() + wall_limit_ms();
     uint64_t used_ms = UINT64_MAX;
     for (;;) {
@@ -155,7 +167,7 @@ static bool wait_for_end(pid_t child, int *status) {
             state.is_stopped = 1;
             return false;
         }
-        if (waitpid(child, status, WNOHANG) == child)
+        if (wait4(child, status, WNOHANG, usage) == child)
             return true;
         if (number >= 0 || errno != EAGAIN)
             continue;
@@ -209,7 +221,8 @@ enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *
     if (child == 0)
         live(body, context);
     int status;
-    if (!wait_for_end(child, &status))
+    struct rusage usage = {0};
+    if (!wait_for_end(child, &status, &usage))
         return child_end_late(child);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF)
         return FL_OUTCOME_HUNG;
@@ -225,5 +238,7 @@ enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *
         }
         return FL_OUTCOME_SIGNAL;
     }
+    uint64_t used_ms = cpu_ms_of(&usage) + 1;
+    state.longest_ms = used_ms > state.longest_ms ? used_ms : state.longest_ms;
     return report_result()->is_done ? FL_OUTCOME_DONE : FL_OUTCOME_EXITED;
 }

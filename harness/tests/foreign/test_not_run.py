@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,13 +28,13 @@ Run = Callable[..., CellResult]
 def run(root: Path, scripts: Path, tmp_path: Path) -> Run:
     cache = cache_that_shares_builds(root, tmp_path / "cache")
 
-    def of(defines: str, engine: str | None = None) -> CellResult:
+    def of(defines: str, engine: str | None = None, time_s: float | None = None) -> CellResult:
         place = project_of_case(Case("not_run", defines, ""), root, tmp_path / "place")
         (place / "ways.workload").write_text(SHORT)
         workshop = Workshop(place, cache, Engine(scripts / "faultline-engine"))
         results = Results(tmp_path / "results.sqlite")
         workload = str(place / "ways.workload")
-        spec = CellSpec("ways", workload, 0, 1, "complete", "px86", "clwb", replay_engine=engine)
+        spec = CellSpec("ways", workload, 0, 1, "complete", "px86", "clwb", replay_engine=engine, time_limit_s=time_s)
         [result] = run_cells(workshop, results, "run", [spec], 1, SilentWatcher())
         results.close()
         return result
@@ -83,3 +84,16 @@ def test_the_referee_is_not_asked_of_what_it_cannot_run(run: Run) -> None:
     certificate = result.certificate
     assert certificate is not None
     assert (result.verdict, certificate.engine, certificate.complete) == ("fail", "in-process", True)
+
+
+@pytest.mark.nightly
+def test_a_recovery_that_spins_under_the_tracer_ends_within_the_time(run: Run) -> None:
+    """It makes no system call and no access to memory. One run took 50 s of processor time, of which there are several."""
+    started = time.monotonic()
+    result = run("SPINS BETWEEN=nothing", engine="traced", time_s=20)
+    took_s = time.monotonic() - started
+    [finding] = result.findings
+    assert (result.verdict, finding.rule) == ("fail", "FL002")
+    assert finding.died is not None
+    assert (finding.died.at.function, finding.died.hung) == ("recover", "1 s of processor time")
+    assert took_s < 20 + 100, "builds, and other processes of a busy machine, are a part of it"
