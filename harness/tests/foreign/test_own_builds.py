@@ -486,6 +486,23 @@ def test_cmake_builds_it(repository: Repository) -> None:
     assert "fl_hook_instruction" in symbols(repository.built(is_hooked=True).path)
 
 
+MESON = """\
+project('ways', 'c')
+add_project_arguments('-D_GNU_SOURCE', '-include', meson.project_source_root() / 'src/config.h', language: 'c')
+ways = static_library('ways', 'src/adapter.c', 'src/more.c')
+executable('selftest', 'src/selftest.c', link_with: ways)
+"""
+
+
+@pytest.mark.skipif(shutil.which("meson") is None or shutil.which("ninja") is None, reason="meson is not installed")
+def test_meson_builds_it(repository: Repository) -> None:
+    """Its archive is a thin one: it names the objects, and does not hold them."""
+    repository.write("meson.build", MESON)
+    command = "cd .. && meson setup build && meson compile -C build && build/selftest"
+    repository.describe(command, outputs='"../build/libways.a"')
+    assert "fl_hook_instruction" in symbols(repository.built(is_hooked=True).path)
+
+
 @pytest.mark.parametrize(
     ("command", "outputs", "expected"),
     [
