@@ -28,6 +28,11 @@ def workload_of(allocator: config.Allocator, mutant: config.Mutant | None) -> st
     return allocator.workload_of(mutant)
 
 
+def usual_start(allocator: config.Allocator, workload: str) -> config.Start:
+    """Where no --start is given."""
+    return "create" if workload == "create" else allocator.start
+
+
 def with_found_workload(workshop: Workshop, spec: CellSpec) -> CellSpec:
     """A user's workload file under the name that tokens and results keep: file:KEY, its copy in the cache."""
     found = find_workload(workshop, spec)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from command_line import Faultline, assert_one_clear_line
 from faultline.base.cache import Cache
 from faultline.base.config import find_allocator
 from faultline.pipeline import packages
@@ -55,6 +56,16 @@ def test_an_allocation_and_a_free_are_explored_whole(prepared: Prepare) -> None:
     assert {"FL004", "FL005", "FL008", "FL010"} <= set(judged)
     not_judged = {rule["rule"]: rule["why"] for rule in answer.certificate.rules_not_judged}
     assert "first part" in not_judged["FL012"]
+
+
+def test_a_workload_starts_where_allocator_toml_says_in_every_command(
+    prepared: Prepare, faultline: Faultline, tmp_path: Path
+) -> None:
+    """Else mutate and bisect explore the creation, and the command that they name to look at it does not."""
+    assert prepared
+    (tmp_path / "short.workload").write_text(SHORT)
+    run = faultline("mutate", "pmdk", "-w", tmp_path / "short.workload", "--time", "0.001")
+    assert_one_clear_line(run, 2, "pmdk short.workload --start workload does not pass completely", "a larger --time")
 
 
 @pytest.mark.nightly

@@ -13,7 +13,7 @@ import msgspec
 from faultline.base import config
 from faultline.base.errors import EXIT_OK, EXIT_UNKNOWN, BadInputError
 from faultline.cli import completion
-from faultline.cli.cells import cell_spec, with_found_workload
+from faultline.cli.cells import cell_spec, usual_start, with_found_workload
 from faultline.cli.options import (
     WORKLOAD_NAMES,
     allocator_argument,
@@ -90,9 +90,9 @@ def command(
     repository.check_range(*ends)
     repository.check_clean()
     if witness is None:
-        spec = cell_spec(
-            found.name, workload or DEFAULT_WORKLOAD, **variant, strategy=config.DEFAULT_STRATEGY, model="px86"
-        )
+        name = workload or DEFAULT_WORKLOAD
+        way = {**variant, "strategy": config.DEFAULT_STRATEGY, "model": "px86", "start": usual_start(found, name)}
+        spec = cell_spec(found.name, name, **way)
         spec, target = with_found_workload(workshop, spec), None
         if spec.mutant is not None:
             found.mutant_named(spec.mutant)

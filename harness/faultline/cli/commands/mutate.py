@@ -14,7 +14,7 @@ from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInput
 from faultline.campaign.known import read_known
 from faultline.campaign.matrix import cells_of_matrix, read_matrix
 from faultline.cli import completion
-from faultline.cli.cells import cell_spec, matrix_path, with_found_workload
+from faultline.cli.cells import cell_spec, matrix_path, usual_start, with_found_workload
 from faultline.cli.options import (
     allocator_argument,
     baseline_option,
@@ -82,7 +82,9 @@ def command(
     if given and not names:
         raise BadInputError(f"--{given[0]} is about a workload, and none is named", "name one with -w")
     if names:
-        specs = [cell_spec(allocator, name, **variant, strategy="complete", model="px86") for name in names]
+        found = workshop.allocator(allocator)
+        way = {**variant, "strategy": "complete", "model": "px86"}
+        specs = [cell_spec(found.name, name, **way, start=usual_start(found, name)) for name in names]
     else:
         path = matrix_path(workshop)
         matrix = read_matrix(path, workshop.engine)

@@ -15,7 +15,7 @@ from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInput
 from faultline.base.input_files import check_regular
 from faultline.campaign import campaign
 from faultline.cli.campaigns import run_campaign
-from faultline.cli.cells import cell_spec, workload_of
+from faultline.cli.cells import cell_spec, usual_start, workload_of
 from faultline.cli.options import (
     KnownFiles,
     allow_incomplete_option,
@@ -203,7 +203,7 @@ def command(
     cell["workload"] = cell["workload"] or workload_of(allocator, mutant)
     if trace is not None:
         check_regular(trace)
-    usual = "workload" if trace is not None else "create" if cell["workload"] == "create" else allocator.start
+    usual = "workload" if trace is not None else usual_start(allocator, cell["workload"])
     cell["start"] = cell["start"] or usual
     spec = cell_spec(
         **cell, trace=str(trace or ""), stop_at_rule=stop_at_rule if is_asked else None, time_limit_s=time_s
