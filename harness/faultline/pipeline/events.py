@@ -474,6 +474,10 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     peak_memory_bytes: int = 0
     """Of the engine's process."""
 
+    def why_in_words(self) -> str:
+        """What keeps it from being complete; of what could not be judged the first reason, too."""
+        return ": ".join(filter(None, (self.why, *(str(reason) for reason in self.unknown_reasons[:1]))))
+
     def stop_bounds(self) -> list[str]:
         """Of its bounds, the one that stopped it."""
         return [bound for bound in self.bounds_hit if self.stopped and bound == self.stopped.text]

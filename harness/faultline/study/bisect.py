@@ -172,7 +172,7 @@ class CommitResult:
         """Why what was not found may still be there; empty if every crash state has a verdict."""
         if self.certificate is None:
             return "no certificate"
-        return "" if self.certificate.complete else self.certificate.why or "not explored completely"
+        return "" if self.certificate.complete else self.certificate.why_in_words() or "not explored completely"
 
 
 def has_function(built: bytes, function: str) -> bool:

@@ -502,7 +502,7 @@ class _Runner:
                     trial.rules.append(event.rule)
                     trial.message = trial.message or event.message
                 case Certificate():
-                    trial.is_complete, trial.why = event.complete, _why(event)
+                    trial.is_complete, trial.why = event.complete, event.why_in_words()
                     trial.is_only_incomplete = not (event.complete or event.fallback or event.unknown_reasons)
                     trial.recoveries = event.recoveries
                 case Outcomes():
@@ -547,12 +547,6 @@ def _tell_hidden(trial: PlaceTrial) -> None:
         what = "what recovery shows of contents" if is_of_contents else "that a rule minds what recovery shows"
         trial.verdict, trial.is_only_incomplete = "unknown", False
         trial.why = f"known findings may hide {what}: {', '.join(trial.known)}"
-
-
-def _why(certificate: Certificate) -> str:
-    """What keeps it from being complete; of what could not be judged the first reason."""
-    reasons = [str(reason) for reason in certificate.unknown_reasons[:1]]
-    return ": ".join([certificate.why, *reasons] if certificate.why else reasons)
 
 
 def _as_it_is_broken(spec: CellSpec, whole: PlaceTrial) -> BadInputError:

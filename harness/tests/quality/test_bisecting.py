@@ -564,6 +564,9 @@ def test_a_good_end_that_was_not_explored_completely_is_not_good() -> None:
     sampled = seen(complete=False, why="sampled at 96 of 9000 crash positions")
     with pytest.raises(InfrastructureError, match="the good end c1 cannot be told good: sampled at 96"):
         _new_at_bad([samples.finding()], sampled, None, ("c1", "c2"))
+    dying = seen(complete=False, why="some states are unknown", unknown_reasons=["the heap without a crash died"])
+    with pytest.raises(InfrastructureError, match="good: some states are unknown: the heap without a crash died"):
+        _new_at_bad([samples.finding()], dying, None, ("c1", "c2"))
 
 
 WHOLE = samples.spec(strategy="complete")

@@ -489,8 +489,8 @@ def test_why_it_is_unknown_has_a_reason() -> None:
     said = samples.certificate(
         why="some states are unknown", unknown_reasons=["the heap without a crash: it died", "2"]
     )
-    assert mutate._why(said) == "some states are unknown: the heap without a crash: it died"
-    assert mutate._why(samples.certificate(why="60 s limit", unknown_reasons=[])) == "60 s limit"
+    assert said.why_in_words() == "some states are unknown: the heap without a crash: it died"
+    assert samples.certificate(why="60 s limit", unknown_reasons=[]).why_in_words() == "60 s limit"
 
 
 def test_a_trial_that_came_to_its_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
