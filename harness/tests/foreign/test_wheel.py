@@ -22,6 +22,7 @@ from foreign.own_repository import FOLDER, ORDERED, git, make_repository
 from foreign.test_own_builds import CONFIG, ENTRY, MAKE, MAKEFILE, MORE, MUTANT, SELFTEST, SHORT
 
 NOBODY = 65534
+LINES_OF_A_PASSING_RUN = 10
 OF_PROJECT = {
     "faultline.toml": 'version = 1\nallocators = ["faultline"]\nmatrix = "cells.toml"\nout = "reports"\n\n'
     '[options.run]\nworkload = "short.workload"\n',
@@ -113,6 +114,7 @@ def test_a_wheel_builds_what_a_clone_builds(installed: Installed, repository: Pa
 def test_a_repository_is_tested_red_and_green(installed: Installed, repository: Path) -> None:
     green = installed("run", "own", cwd=repository / FOLDER)
     assert green.returncode == 0, green.stdout + green.stderr
+    assert len(green.stdout.splitlines()) <= LINES_OF_A_PASSING_RUN
     matrix = installed("matrix", cwd=repository)
     assert matrix.returncode == 0, matrix.stdout + matrix.stderr
     git(repository, "checkout", "-q", "bad")
