@@ -79,7 +79,7 @@ struct fl_command {
 
 /* How much of the probe script is run. The last two are of targets with hooks, and of runs with FL_RUN_LOADS. */
 enum fl_probe {
-    FL_PROBE_FIRST = 1, /* life 0 */
+    FL_PROBE_FIRST = 1, /* life 0, and the contents in it */
     FL_PROBE_FULL, /* all lives */
     FL_PROBE_GENERATION, /* one life, with a recovery trace: recovery, and what follows it before the next crash */
     FL_PROBE_RECOVERY, /* one life, with a recovery trace: recovery alone */

@@ -239,6 +239,7 @@ impl<'a> Judge<'a> {
             None => return,
         }
         if let Some(first_part) = self.judge_first_part(life) {
+            life.contents.iter().for_each(|contents| self.judge_contents(life, 0, contents));
             self.judge_later_lives(&first_part);
             self.out.happened = first_part.happened;
             self.out.unclear = first_part.unclear;

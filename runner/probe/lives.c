@@ -93,7 +93,7 @@ static void recreate(const struct probed_heap *probed) {
 void run_probe(const struct probed_heap *probed, enum fl_probe kind) {
     report_begin();
     bool is_traced = kind == FL_PROBE_GENERATION || kind == FL_PROBE_RECOVERY;
-    enum life_kind first = is_traced ? LIFE_TRACED : LIFE_FIRST;
+    enum life_kind first = is_traced ? LIFE_TRACED : kind == FL_PROBE_FIRST ? LIFE_ONLY : LIFE_FIRST;
     bool goes_on = run_life(probed, 0, first, VFS_ISOLATE);
     bool has_no_heap = report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_NOT_A_HEAP;
     if (!inprocess_is_running() || report_outcome() != FL_OUTCOME_DONE)

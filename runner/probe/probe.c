@@ -565,7 +565,7 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     memset(&life, 0, sizeof life); /* tail_end_first looks at its padding, too */
     life.adapter = probe->adapter;
     life.probe = probe;
-    if (kind != LIFE_FIRST)
+    if (kind != LIFE_FIRST && kind != LIFE_ONLY)
         stages_stop(); /* what the later lives recover is no crash image */
     if (kind == LIFE_RECREATE) {
         recreate(&life);
@@ -607,7 +607,7 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     if (kind == LIFE_USE)
         tail_go_on();
     report_contents(&life);
-    if (kind == LIFE_SECOND)
+    if (kind == LIFE_ONLY || kind == LIFE_SECOND)
         return;
     if (kind == LIFE_USE)
         use_heap(&life);

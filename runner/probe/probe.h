@@ -62,6 +62,7 @@ void report_print(const struct fl_report_header *report);
 /* ---- probe.c */
 enum life_kind {
     LIFE_FIRST,    /* open, slots, walk, check */
+    LIFE_ONLY,     /* open, slots, walk, check, contents: no other life comes */
     LIFE_POWER,    /* open, contents, power fails */
     LIFE_SECOND,   /* open, slots, walk, check, contents; power fails */
     LIFE_USE,      /* open, slots, walk, check, contents; drain, free what it got, maximal; close */

@@ -113,6 +113,19 @@ def ways_to_persist() -> Iterator[Case]:
     yield right("no_flush_eadr", "PERSIST=fence", "which is right where caches persist", options={"model": "eadr"})
 
 
+def ways_to_undo() -> Iterator[Case]:
+    """Objects that end in a line of their own, in a whole word and in a part of one: what recovery put back is what counts."""
+    for bytes_, probe in ((64, "full"), (200, "first"), (65, "full"), (65, "first"), (71, "full"), (131, "first")):
+        workload = f"workload 1\nslots 2\ncase\nallocate 0 {bytes_}\nreopen\nfree 0\nallocate 1 {bytes_}\n"
+        more: dict[str, Any] = {"workload": workload, "options": {"probe": probe}}
+        name = f"undo_{bytes_}_{probe}"
+        yield right(name, "UNDO", f"{bytes_} bytes are logged and cleared before they are freed", **more)
+        yield wrong(f"{name}_late", "UNDO LOGS_LATE", "the log is not persisted first", "FL009", complete=None, **more)
+        last = (bytes_ - 1) // 64 * 64
+        stays = f"UNDO STAYS_APART={(bytes_ + 63) // 64 * 64 - last}u"
+        yield wrong(f"{name}_forgets", stays, "recovery does not put back the last line", "FL009", **more)
+
+
 def ways_to_store() -> Iterator[Case]:
     for name, defines, about, more in (
         ("xchg", "STORE=xchg", "xchg", {}),
@@ -273,6 +286,7 @@ def other_habits() -> Iterator[Case]:
 
 CASES = (
     *ways_to_persist(),
+    *ways_to_undo(),
     *ways_to_store(),
     *ways_to_load(),
     *ways_to_recover(),

@@ -4,12 +4,21 @@
 use crate::history::ExpectedObject;
 use crate::pattern::{OBJECT_MASK, Segment};
 use crate::report::ContentEntry;
+use std::ops::Range;
 
-/// The word that the byte lies in belongs to one segment and to the promised part, so that contents can tell about it.
-pub(super) fn is_whole_word(object: &ExpectedObject<'_>, at: u64) -> bool {
-    let word = at - at % 8;
-    let Some(end) = word.checked_add(8).filter(|end| *end <= object.checked_bytes) else { return false };
-    !object.segments.iter().any(|segment| word < segment.end && segment.end < end)
+/// Whether the contents show each promised byte of the object. A run that they have ends at the byte where the pattern ends, and so
+/// they tell of every byte of a segment that has a whole word; of one without, nothing.
+pub(super) fn is_shown(entries: &[ContentEntry], key: u32, object: &ExpectedObject<'_>) -> bool {
+    let first = entries.partition_point(|entry| entry.slot < key);
+    let mut start = 0;
+    for segment in object.segments {
+        let end = segment.end.min(object.checked_bytes);
+        if uncovered_range(&entries[first..], key, *segment, start..end).is_some() {
+            return false;
+        }
+        start = segment.end;
+    }
+    true
 }
 
 /// The first promised byte of the object that the contents do not show.
@@ -35,13 +44,17 @@ pub(super) fn uncovered(entries: &[ContentEntry], key: u32, object: &ExpectedObj
 }
 
 fn uncovered_segment(entries: &[ContentEntry], key: u32, segment: Segment, start: u64, end: u64) -> Option<u64> {
-    let mut at = start.checked_next_multiple_of(8)?;
-    let end = end - end % 8;
+    uncovered_range(entries, key, segment, start.checked_next_multiple_of(8)?..end - end % 8)
+}
+
+/// The first byte of the range that no entry of the segment's object has.
+fn uncovered_range(entries: &[ContentEntry], key: u32, segment: Segment, range: Range<u64>) -> Option<u64> {
+    let mut at = range.start;
     for entry in entries.iter().take_while(|entry| entry.slot == key) {
         let is_right = entry.object & OBJECT_MASK == segment.object & OBJECT_MASK;
         if is_right && entry.from <= at && at < entry.to {
             at = entry.to;
         }
     }
-    (at < end).then_some(at)
+    (at < range.end).then_some(at)
 }

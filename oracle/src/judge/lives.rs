@@ -109,7 +109,7 @@ impl<'a> Judge<'a> {
     }
 
     /// FL009 after a stage: each object that was right in the crash image must be right still.
-    fn judge_contents(&mut self, life: &'a Life, number: u16, contents: &Contents) {
+    pub(super) fn judge_contents(&mut self, life: &'a Life, number: u16, contents: &Contents) {
         self.out.judged.insert(RuleId::ContentChanged);
         for at in 0..self.shown.len() {
             let shown = self.shown[at];

@@ -3,7 +3,7 @@
 //! objects show.
 
 use super::Judge;
-use super::contents::{is_whole_word, uncovered};
+use super::contents::is_shown;
 use super::followed::{FollowedReferences, Identity, Look};
 use super::references::{Found, note_happened};
 use crate::fact::{ExtentError, Fact, Step};
@@ -230,16 +230,16 @@ impl<'a> Judge<'a> {
         self.violate(fact, self.subject(found, Some(operation)), text);
     }
 
-    /// The first wrong byte of the object in the crash image, unless recovery has put it right: what life 1 saw counts more.
+    /// The first wrong byte of the object in the crash image, unless recovery has put it right: what was seen after it counts more.
     fn content_error(&self, found: &Found<'_>, object: &ExpectedObject<'_>) -> Option<u64> {
         if object.checked_bytes == 0 {
             return None;
         }
         let at = self.content.differs(found.file, found.at.offset, object.segments, object.checked_bytes)?;
-        let recovered = self.report.life(1).and_then(|life| life.contents_after(Stage::Recovery));
-        let is_repaired = recovered.zip(found.key).is_some_and(|(contents, key)| {
-            is_whole_word(object, at) && uncovered(&contents.entries, key, object).is_none()
-        });
+        let mut lives = self.report.lives.iter().take(2);
+        let recovered = lives.find_map(|life| life.contents_after(Stage::Recovery));
+        let is_repaired =
+            recovered.zip(found.key).is_some_and(|(contents, key)| is_shown(&contents.entries, key, object));
         (!is_repaired).then_some(at)
     }
 }

@@ -35,10 +35,35 @@ fn content_that_recovery_put_right_is_right() {
     let mut memory = heap.memory();
     memory.bytes[512 + 199] ^= 1; // the last word of an object that ends with it
     assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
-    // The last word is not whole, so that contents cannot tell.
+    // The last word is not whole: the contents end at the byte.
     let mut memory = heap.memory();
     memory.bytes[64 + 97] ^= 1;
-    assert_breaks(&judged(&contract(), &script, &heap.probe(), &memory), &[RuleId::ContentChanged]);
+    assert_passes(&judged(&contract(), &script, &heap.probe(), &memory));
+    let mut probe = heap.probe();
+    probe.contents.values_mut().for_each(|entries| entries[0].3 = 97);
+    assert_breaks(&judged(&contract(), &script, &probe, &memory), &[RuleId::ContentChanged]);
+    memory.bytes[64] ^= 1; // and where an earlier byte was put right
+    assert_breaks(&judged(&contract(), &script, &probe, &memory), &[RuleId::ContentChanged]);
+}
+
+#[test]
+fn the_first_part_alone_tells_what_recovery_put_right_or_damaged() {
+    let (script, heap) = two_objects();
+    let mut memory = heap.memory();
+    memory.bytes[64 + 8] ^= 1;
+    let contents = heap.contents();
+    let first = |contents: Vec<ContentTuple>| {
+        let mut probe = heap.probe();
+        probe.lives = 1;
+        probe.contents.insert((0, Stage::Recovery), contents);
+        probe
+    };
+    assert_eq!(judged(&contract(), &script, &first(contents.clone()), &memory).violations, []);
+    let mut damaged = contents;
+    damaged[0].3 = 64;
+    let judgement = judged(&contract(), &script, &first(damaged), &heap.memory());
+    assert_breaks(&judgement, &[RuleId::ContentChanged]);
+    assert!(judgement.violations[0].message.ends_with("is wrong after recovery"), "{}", judgement.violations[0].message);
 }
 
 #[test]
@@ -85,19 +110,23 @@ fn a_returned_reallocation_has_old_content_then_new() {
 }
 
 #[test]
-fn words_that_two_segments_share_are_left_to_the_crash_image() {
+fn words_that_two_segments_share_are_seen_byte_by_byte() {
     let segment = |end, object| Segment { end, object };
-    for (kept, shared) in [(13, Some(14)), (16, None)] {
+    for kept in [13, 16] {
         let script = Script::created().allocated(1, kept).done(OperationKind::Reallocate, 1, 100);
         let mut heap = Heap::default();
         heap.put(1, 64, 100, 2);
         heap.objects.get_mut(&1).unwrap().segments = vec![segment(kept, 2), segment(100, 3)];
         let passes = |probe: &Probe, memory: &Memory| judged(&contract(), &script, probe, memory).violations.is_empty();
-        for at in 0..96 {
+        for at in 0..100 {
             let mut memory = heap.memory();
             memory.bytes[64 + at] ^= 1;
-            let is_shared = shared.is_some_and(|shared: usize| shared / 8 == at / 8);
-            assert_eq!(passes(&heap.probe(), &memory), !is_shared, "{at} of {kept}");
+            assert!(passes(&heap.probe(), &memory), "{at} of {kept}");
+            let mut probe = heap.probe();
+            let last = if (at as u64) < kept { 0 } else { 1 };
+            probe.contents.values_mut().for_each(|entries| entries[last].3 = at as u64);
+            probe.contents.values_mut().for_each(|entries| entries.retain(|entry| entry.2 < entry.3));
+            assert!(!passes(&probe, &memory), "{at} of {kept}, and recovery left it");
         }
         for at in [16, 17, 95] {
             let mut probe = heap.probe();

@@ -148,6 +148,54 @@ static void change_slot(struct fl_heap *heap, uint32_t slot, uint64_t value) {
     set(heap, &record->is_valid, 0);
 }
 
+/* ---- an object is taken apart before it is freed ----
+ *
+ * UNDO: what it holds is logged first, and a recovery that finds it half taken apart and not freed puts it back. LOGS_LATE: the log is
+ * not persisted before the object changes. STAYS_APART: a recovery forgets the last line. */
+
+#ifndef STAYS_APART
+#define STAYS_APART 0u
+#endif
+static uint64_t apart_bytes(uint64_t run) { /* the probe has larger objects */
+    const uint64_t bytes = (run >> 32) * UNIT, most = sizeof((struct undo *)0)->held;
+    return bytes < most ? bytes : most;
+}
+static char *at(struct fl_heap *heap, uint64_t run) { return (char *)heap->head + (run & 0xffffffff) * UNIT; }
+
+static void take_apart(struct fl_heap *heap, uint64_t run) {
+    (void)heap, (void)run;
+#if defined(UNDO)
+    struct undo *undo = &heap->head->undo;
+    undo->run = run;
+    memcpy(undo->held, at(heap, run), apart_bytes(run));
+#if !defined(LOGS_LATE)
+    persist(heap, undo, sizeof *undo);
+#endif
+    set(heap, &undo->is_valid, 1);
+    memset(at(heap, run), 0, apart_bytes(run));
+    persist(heap, at(heap, run), apart_bytes(run));
+#endif
+}
+
+static void is_freed(struct fl_heap *heap) {
+    (void)heap;
+#if defined(UNDO)
+    set(heap, &heap->head->undo.is_valid, 0);
+#endif
+}
+
+static void put_together(struct fl_heap *heap) {
+    (void)heap;
+#if defined(UNDO)
+    struct undo *undo = &heap->head->undo;
+    if (undo->is_valid == 0)
+        return;
+    memcpy(at(heap, undo->run), undo->held, apart_bytes(undo->run) - STAYS_APART);
+    persist(heap, at(heap, undo->run), apart_bytes(undo->run));
+    set(heap, &undo->is_valid, 0);
+#endif
+}
+
 /* SIDE_FILE: the first recovery of all leaves it, and every later one believes it. */
 static int has_been_checked(void) {
 #if defined(SIDE_FILE)
@@ -177,6 +225,7 @@ static int recover(struct fl_heap *heap) {
         if (words[i] != words[0])
             return fail(FL_CORRUPT, "a wide value is torn");
 #endif
+    put_together(heap);
     if (heap->head->record.is_valid != 0)
         JOIN(apply_, APPLY)(heap);
     return FL_OK;
@@ -419,7 +468,6 @@ static uint64_t take(struct fl_heap *heap, uint64_t bytes) {
     return 0;
 }
 static void give(struct fl_heap *heap, uint64_t run) { memset(heap->used + (run & 0xffffffff), 0, run >> 32); }
-static char *at(struct fl_heap *heap, uint64_t run) { return (char *)heap->head + (run & 0xffffffff) * UNIT; }
 
 #if defined(JUMPS) /* out of what cannot be done */
 static _Thread_local sigjmp_buf start;
@@ -476,7 +524,9 @@ static int free_slot(fl_heap *heap, uint32_t slot) {
         return refusal();
     lock(heap);
     uint64_t run = heap->head->slots[slot];
+    take_apart(heap, run);
     change_slot(heap, slot, 0);
+    is_freed(heap);
     give(heap, run);
     unlock(heap);
     return FL_OK;

@@ -4,7 +4,7 @@
  *
  *     OS page 0   line 0: magic, slot_count, identity, sum    line 1: a    line 2: b    line 3: lock
  *                 lines 8 to 11: two copies of a wide value, each across two lines
- *     OS page 1   the redo record
+ *     OS page 1   the redo record, and the undo log
  *     from 2 on   slots: unit | units << 32, 0 where empty; then units of 64 bytes
  */
 #ifndef FOREIGN_HEAP_H
@@ -27,6 +27,12 @@ struct record {
     uint64_t is_valid, slot, value;
 };
 
+/* What an object held: of cases that take one apart before they free it. */
+struct undo {
+    uint64_t is_valid, run, spare[6];
+    char held[LINE_BYTES * 8];
+};
+
 /* 16 bytes into its space: 48 bytes of one line are left, so that 32 bytes from there on are in one, and from 48 on in two. */
 struct wide {
     uint64_t before[6];
@@ -42,6 +48,7 @@ struct head {
     pthread_mutex_t lock;
     _Alignas(512) struct wide wide[2];
     _Alignas(OS_PAGE_BYTES) struct record record;
+    _Alignas(LINE_BYTES) struct undo undo;
     _Alignas(OS_PAGE_BYTES) uint64_t slots[];
 };
 _Static_assert(offsetof(struct head, wide[0].words) % LINE_BYTES == 48, "a wide value lies in two lines");
