@@ -98,7 +98,8 @@ enum fl_run_flag {
      * own too, and the answers are compared: FL_LOADS_DIFFERS, or in a run that is not recorded the outcome BROKEN. */
     FL_RUN_IN_PROCESS = 4,
     /* For tests of the hooks, with FL_RUN_LOADS: lists every access to hot files that they announce, in order. A load has
-     * kind 1, a store kind 2, and 4 more where the instruction announced it, perhaps after a hook did; `unit` is the offset in bytes, `zero` the length. */
+     * kind 1, a store kind 2, and 4 more where the instruction announced it, perhaps after a hook did; `unit` is the offset in bytes, `zero` the length.
+     * With FL_PROBE_FIRST the runner, whose accesses are not announced, looks at no contents. */
     FL_RUN_EVERY_ACCESS = 8,
     /* Of the heap report only the length is sent. The report lies at the start of the file that FL_COMMAND_REPORT names,
      * until the next command. A report is most of an answer, and a pipe copies it twice. */

@@ -57,7 +57,6 @@ struct load_list {
     char text[256]; /* not where the answer has it: behind the last load */
 };
 extern struct load_list *load_list;
-extern bool loads_is_every; /* FL_RUN_EVERY_ACCESS */
 void list_map(void); /* once */
 void list_begin(void); /* before a recorded run */
 uint32_t list_count(void);

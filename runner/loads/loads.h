@@ -81,6 +81,7 @@ void loads_read(const void *address, uint64_t bytes); /* by the target */
 void loads_stored(const void *address, uint64_t bytes); /* all of it or some, maybe after a read */
 void loads_written(const void *address, uint64_t bytes); /* certainly, all of it */
 void loads_looked_at(const void *address, uint64_t bytes); /* by the runner, and the report depends on it */
+extern bool loads_is_every; /* FL_RUN_EVERY_ACCESS: what the target accesses, and the runner looks at no contents */
 void loads_scanned(const void *address, uint64_t bytes); /* by the runner, for contents only */
 /* How many bytes from there on, of these, loads_scanned has nothing to note of, until the target runs again. */
 uint64_t loads_settled_bytes(const void *address, uint64_t bytes);

@@ -606,6 +606,8 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     }
     if (kind == LIFE_USE)
         tail_go_on();
+    if (kind == LIFE_ONLY && loads_is_every)
+        return;
     report_contents(&life);
     if (kind == LIFE_ONLY || kind == LIFE_SECOND)
         return;

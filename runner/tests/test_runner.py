@@ -208,10 +208,10 @@ def serve(runner: Path, adapter: Callable[..., Path], folder: Path, image: bytes
         assert list(folder.iterdir()) == []
 
 
-def test_first_part_reports_slots_walk_and_check(serve: Callable[..., Server]) -> None:
+def test_first_part_reports_slots_walk_check_and_contents(serve: Callable[..., Server]) -> None:
     report = serve().run(FIRST)
-    assert (report.outcome, report.life, report.stage) == (DONE, 0, CHECK)
-    assert [section.kind for section in report.sections] == [OPEN, SLOT_LIST, WALK, CHECK, FILES]
+    assert (report.outcome, report.life, report.stage) == (DONE, 0, CONTENTS)
+    assert [section.kind for section in report.sections] == [OPEN, SLOT_LIST, WALK, CHECK, CONTENTS, FILES]
     assert all(section.status == OK for section in report.sections)
     assert report.one(0, FILES).payload == b"heap\0"
     slots = report.one(0, SLOT_LIST)
@@ -222,10 +222,10 @@ def test_first_part_reports_slots_walk_and_check(serve: Callable[..., Server]) -
     assert sum(entry[3] for entry in walk.entries("<IIQQ")) == HEAP_BYTES
 
 
-def test_without_check_the_first_part_ends_with_the_walk(serve: Callable[..., Server]) -> None:
+def test_the_first_part_may_be_without_check(serve: Callable[..., Server]) -> None:
     report = serve("NONE", "--no-check").run(FIRST)
-    assert (report.outcome, report.stage) == (DONE, WALK)
-    assert [section.kind for section in report.sections] == [OPEN, SLOT_LIST, WALK, FILES]
+    assert (report.outcome, report.stage) == (DONE, CONTENTS)
+    assert [section.kind for section in report.sections] == [OPEN, SLOT_LIST, WALK, CONTENTS, FILES]
 
 
 def test_full_probe_goes_through_seven_lives(serve: Callable[..., Server]) -> None:

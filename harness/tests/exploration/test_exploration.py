@@ -305,7 +305,7 @@ def test_an_exploration_that_was_stopped_goes_on(
         if not stopped:  # equal images are recovered once: all of it took no more
             assert whole.certificate["recoveries"] <= budget["recoveries"]
             continue
-        assert f"stopped at crash position {stopped['position']} of " in part.certificate["why"], seed
+        assert part.certificate["why"].startswith(f"stopped at crash position {stopped['position']} of "), seed
         assert part.certificate["gaps"] == []
         rest = engine.explore(toy, **strategy, left=stopped["left"])
         counts = ("crash_positions", "unknowns")
@@ -455,8 +455,6 @@ def test_the_time_is_that_of_twins_too(engine: Engine) -> None:
     assert (found.verdict, found.certificate["recoveries"]) == ("incomplete", 0)
     assert found.certificate["stopped"]["why"] == "0.5 s limit"
     assert found.certificate["time_s"] < LIMIT_S / 2
-    [bound] = [bound for bound in found.certificate["bounds_hit"] if "without a crash" in bound]
-    assert bound == "the time was over before the heap without a crash was seen at each operation"
 
 
 @pytest.mark.parametrize("is_hooked", [True, False], ids=["a thread in recovery", "no hooks"])
