@@ -4,12 +4,15 @@
  *
  *     allocate      the slot is logged, the object allocated and filled; both are there after the commit, or neither
  *     reallocate    the slot is logged, the object reallocated, and what it has more filled
- *     free          slot and object are logged, the object is cleared, as by code that takes it apart, and freed
+ *     free          the slot and the object's beginning are logged, that is cleared, as by code that takes an object apart, and the object
+ *                   is freed. No more than the lane's own log has room for: a free finds no room for a larger one in a full pool
  *
  * The rollback of what a crash leaves in the middle is the library's: pmemobj_open does it.
  */
 #include "../pmdk/pool.h"
 #include <string.h>
+
+#define CLEARED_BYTES 1000
 
 /* Logged in the transaction that is open, and so as before when it is rolled back. */
 static PMEMoid *logged_slot(fl_heap *heap, uint32_t slot) {
@@ -34,7 +37,7 @@ static int free_slot(fl_heap *heap, uint32_t slot) {
     volatile int status = FL_OK;
     TX_BEGIN(heap->pool) {
         PMEMoid *held = logged_slot(heap, slot), object = *held;
-        size_t bytes = pmemobj_alloc_usable_size(object);
+        size_t usable = pmemobj_alloc_usable_size(object), bytes = usable < CLEARED_BYTES ? usable : CLEARED_BYTES;
         pmemobj_tx_add_range(object, 0, bytes);
         memset(object_at(heap, object), 0, bytes);
         pmemobj_tx_free(object);

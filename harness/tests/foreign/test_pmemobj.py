@@ -71,7 +71,12 @@ def test_a_workload_starts_where_allocator_toml_says_in_every_command(
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("allocator", "workload", "ops", "probe", "recoveries"),
-    [("pmdk", "smoke", 0, "full", 30), ("pmdk", "churn", 40, "full", 200), ("pmdk_movnt", "smoke", 0, "first", 1000)],
+    [
+        ("pmdk", "smoke", 0, "full", 30),
+        ("pmdk", "churn", 40, "full", 200),
+        ("pmdk_movnt", "smoke", 0, "first", 1000),
+        ("pmdk_tx", "churn", 20, "first", 500),
+    ],
 )
 def test_what_it_does_to_a_heap_is_explored_whole(
     prepared: Prepare, allocator: str, workload: str, ops: int, probe: str, recoveries: int
