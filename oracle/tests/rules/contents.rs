@@ -63,7 +63,11 @@ fn the_first_part_alone_tells_what_recovery_put_right_or_damaged() {
     damaged[0].3 = 64;
     let judgement = judged(&contract(), &script, &first(damaged), &heap.memory());
     assert_breaks(&judgement, &[RuleId::ContentChanged]);
-    assert!(judgement.violations[0].message.ends_with("is wrong after recovery"), "{}", judgement.violations[0].message);
+    assert!(
+        judgement.violations[0].message.ends_with("is wrong after recovery"),
+        "{}",
+        judgement.violations[0].message
+    );
 }
 
 #[test]
