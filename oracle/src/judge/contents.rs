@@ -6,19 +6,12 @@ use crate::pattern::{OBJECT_MASK, Segment};
 use crate::report::ContentEntry;
 use std::ops::Range;
 
-/// Whether the contents show each promised byte of the object. A run that they have ends at the byte where the pattern ends, and so
-/// they tell of every byte of a segment that has a whole word; of one without, nothing.
-pub(super) fn is_shown(entries: &[ContentEntry], key: u32, object: &ExpectedObject<'_>) -> bool {
+/// Whether the contents show that recovery put the object right, of which the crash image has a wrong byte. A run that they have ends at
+/// the byte where the pattern ends.
+pub(super) fn is_put_right(entries: &[ContentEntry], key: u32, object: &ExpectedObject<'_>, wrong: u64) -> bool {
     let first = entries.partition_point(|entry| entry.slot < key);
-    let mut start = 0;
-    for segment in object.segments {
-        let end = segment.end.min(object.checked_bytes);
-        if uncovered_range(&entries[first..], key, *segment, start..end).is_some() {
-            return false;
-        }
-        start = segment.end;
-    }
-    true
+    let is_told = told(object).any(|(_, range)| range.contains(&wrong));
+    is_told && told(object).all(|(segment, range)| uncovered_range(&entries[first..], key, segment, range).is_none())
 }
 
 /// The first promised byte of the object that the contents do not show.
@@ -27,20 +20,24 @@ pub(super) fn is_shown(entries: &[ContentEntry], key: u32, object: &ExpectedObje
 /// to its end, is left to [`super::ContentSource`].
 pub(super) fn uncovered(entries: &[ContentEntry], key: u32, object: &ExpectedObject<'_>) -> Option<u64> {
     let first = entries.partition_point(|entry| entry.slot < key);
-    let mut start: u64 = 0;
-    for segment in object.segments {
-        let end = segment.end.min(object.checked_bytes);
-        if start % 8 != 0 && start.checked_next_multiple_of(8) == Some(end - end % 8) {
-            // No whole word of this segment, and two shared ones in a row: where nothing tells an object's end, the search
-            // for the pattern gives up here.
-            return None;
-        }
-        if let Some(at) = uncovered_segment(&entries[first..], key, *segment, start, end) {
-            return Some(at);
-        }
-        start = segment.end;
-    }
-    None
+    told(object).find_map(|(segment, range)| uncovered_segment(&entries[first..], key, segment, range.start, range.end))
+}
+
+/// What contents tell of: the segments that have a whole word, as far as they are promised. Where nothing tells an object's end, the
+/// search for the pattern gives up at two shared words in a row.
+fn told<'a>(object: &ExpectedObject<'a>) -> impl Iterator<Item = (Segment, Range<u64>)> + use<'a> {
+    let (segments, promised) = (object.segments, object.checked_bytes);
+    let ranges = segments.iter().enumerate().map(move |(number, segment)| {
+        let start = if number == 0 { 0 } else { segments[number - 1].end };
+        (*segment, start..segment.end.min(promised))
+    });
+    let gives_up = |range: &Range<u64>| {
+        range.start % 8 != 0 && range.start.checked_next_multiple_of(8) == Some(range.end - range.end % 8)
+    };
+    let has_word = |range: &Range<u64>| {
+        range.start.checked_next_multiple_of(8).and_then(|word| word.checked_add(8)).is_some_and(|end| end <= range.end)
+    };
+    ranges.take_while(move |(_, range)| !gives_up(range)).filter(move |(_, range)| has_word(range))
 }
 
 fn uncovered_segment(entries: &[ContentEntry], key: u32, segment: Segment, start: u64, end: u64) -> Option<u64> {

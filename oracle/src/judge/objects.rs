@@ -3,7 +3,7 @@
 //! objects show.
 
 use super::Judge;
-use super::contents::is_shown;
+use super::contents::is_put_right;
 use super::followed::{FollowedReferences, Identity, Look};
 use super::references::{Found, note_happened};
 use crate::fact::{ExtentError, Fact, Step};
@@ -239,7 +239,7 @@ impl<'a> Judge<'a> {
         let mut lives = self.report.lives.iter().take(2);
         let recovered = lives.find_map(|life| life.contents_after(Stage::Recovery));
         let is_repaired =
-            recovered.zip(found.key).is_some_and(|(contents, key)| is_shown(&contents.entries, key, object));
+            recovered.zip(found.key).is_some_and(|(contents, key)| is_put_right(&contents.entries, key, object, at));
         (!is_repaired).then_some(at)
     }
 }

@@ -145,6 +145,30 @@ fn words_that_two_segments_share_are_seen_byte_by_byte() {
     }
 }
 
+/// Nothing tells of a segment without a whole word: it is taken for as right as the object's other parts.
+#[test]
+fn a_segment_of_a_few_bytes_keeps_no_object_from_being_put_right() {
+    let segment = |end, object| Segment { end, object };
+    let script = Script::created().allocated(1, 64).done(OperationKind::Reallocate, 1, 66).done(
+        OperationKind::Reallocate,
+        1,
+        100,
+    );
+    let mut heap = Heap::default();
+    heap.put(1, 64, 100, 2);
+    heap.objects.get_mut(&1).unwrap().segments = vec![segment(64, 2), segment(66, 3), segment(100, 4)];
+    let probe = heap.probe();
+    for (at, passes) in [(0, true), (63, true), (65, false), (66, true), (99, true)] {
+        let mut memory = heap.memory();
+        memory.bytes[64 + at] ^= 1;
+        let judgement = judged(&contract(), &script, &probe, &memory);
+        assert_eq!(judgement.violations.is_empty(), passes, "{at}");
+    }
+    let mut memory = heap.memory();
+    memory.bytes[64..164].fill(0);
+    assert_eq!(judged(&contract(), &script, &probe, &memory).violations, []);
+}
+
 #[test]
 fn content_that_a_later_stage_changes_is_found_and_the_stage_named() {
     let (script, heap) = two_objects();
