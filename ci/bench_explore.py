@@ -7,14 +7,12 @@ smoke, with all of the probe, for the same crashes; `PARTS=engines`: recoveries 
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bench_parts import Bench, Part
+from bench_parts import Bench, Clock, Part
 
 from faultline.base import config
 from faultline.base.cache import scratch_folder
@@ -157,21 +155,16 @@ class Exploration:
         with scratch_folder(self.workshop.cache) as folder:
             more = {"probe": probe, "nested": nested, "follow_up": follow_up}
             path = write_config(folder, self.cell, jobs=jobs, more=more)
-            cpu_s, started = cpu_of_children_s(), time.perf_counter()
+            clock = Clock()
             command = [str(self.workshop.engine.path), "explore", str(path)]
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=2 * self.limit_s)
-            times = {"wall_s": time.perf_counter() - started, "cpu_s": cpu_of_children_s() - cpu_s}
+            times = clock.row()
         events = [json.loads(line) for line in run.stdout.splitlines()]
         certificates = [event for event in events if event["event"] == "certificate"]
         if not certificates:
             raise InfrastructureError(f"{self.cell.spec.allocator}: no certificate (exit code {run.returncode})")
         names = ("crash_positions", "recoveries", "peak_memory_bytes", "complete", "why", "engine")
         return {**times, **{name: certificates[-1][name] for name in names}}
-
-
-def cpu_of_children_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def explore_in_words(rows: list[Row], _: bool) -> list[str]:

@@ -7,17 +7,15 @@ of the allocator as it is without one of its flushes and fences, each in turn, f
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sysconfig
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench_parts import Bench, Part
+from bench_parts import Bench, Clock, Part
 
 from faultline.base import config
 from faultline.pipeline.cell import CellSpec
@@ -121,22 +119,6 @@ def timed_run(root: Path, allocator: str, mutant: config.Mutant, *more: str) -> 
         taken = clock.row()
     cell = json.loads(run.stdout)["cells"][0] if run.stdout else {}
     return {**taken, "exit_code": run.returncode}, cell
-
-
-class Clock:
-    """Wall time, and the processor's time of children that have ended: that one is the same on a busy machine, about."""
-
-    def __init__(self) -> None:
-        self.began = time.perf_counter(), self._cpu_s()
-
-    def row(self) -> dict[str, Any]:
-        wall_s, cpu_s = self.began
-        return {"wall_s": time.perf_counter() - wall_s, "cpu_s": self._cpu_s() - cpu_s}
-
-    @staticmethod
-    def _cpu_s() -> float:
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return used.ru_utime + used.ru_stime
 
 
 def what_lacks(cell: dict[str, Any], rule: str) -> list[str]:
