@@ -58,11 +58,4 @@ static int reallocate(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t
     return pmemobj_publish(heap->pool, actions, 4) == 0 ? FL_OK : pool_fail(FL_ERROR, "pmemobj_publish");
 }
 
-const struct fl_adapter *faultline_adapter(void) {
-    static struct fl_adapter table;
-    table = pool_adapter("pmdk");
-    table.allocate = allocate;
-    table.free = free_slot;
-    table.reallocate = reallocate;
-    return &table;
-}
+const struct fl_adapter *faultline_adapter(void) { return pool_adapter("pmdk", allocate, free_slot, reallocate); }

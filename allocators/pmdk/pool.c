@@ -118,18 +118,26 @@ static int bounds(fl_heap *heap, const struct fl_location *object, struct fl_blo
     return FL_OK;
 }
 
-struct fl_adapter pool_adapter(const char *name) {
-    return (struct fl_adapter){.abi_version = FL_ADAPTER_ABI,
-                               .struct_size = sizeof(struct fl_adapter),
-                               .name = name,
-                               .capabilities = FL_CAN_WALK | FL_CAN_BOUNDS,
-                               .create = create,
-                               .open = open_heap,
-                               .close = close_heap,
-                               .read_slot = read_slot,
-                               .file_name = file_name,
-                               .message = message,
-                               .walk = walk,
-                               .bounds = bounds,
-                               .has_recovered = has_recovered};
+const struct fl_adapter *
+pool_adapter(const char *name, int (*allocate)(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context),
+             int (*free_slot)(fl_heap *heap, uint32_t slot),
+             int (*reallocate)(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t new_bytes, fl_fill fill, void *context)) {
+    static struct fl_adapter table;
+    table = (struct fl_adapter){.abi_version = FL_ADAPTER_ABI,
+                                .struct_size = sizeof table,
+                                .name = name,
+                                .capabilities = FL_CAN_WALK | FL_CAN_BOUNDS,
+                                .create = create,
+                                .open = open_heap,
+                                .close = close_heap,
+                                .allocate = allocate,
+                                .free = free_slot,
+                                .reallocate = reallocate,
+                                .read_slot = read_slot,
+                                .file_name = file_name,
+                                .message = message,
+                                .walk = walk,
+                                .bounds = bounds,
+                                .has_recovered = has_recovered};
+    return &table;
 }

@@ -42,7 +42,10 @@ int pool_fail(int status, const char *what);
 /* The same, of an allocation that errno says why it failed. */
 int pool_fail_to_allocate(const char *what);
 
-/* All but allocate, free and reallocate. */
-struct fl_adapter pool_adapter(const char *name);
+/* An adapter that allocates by these functions. */
+const struct fl_adapter *
+pool_adapter(const char *name, int (*allocate)(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context),
+             int (*free_slot)(fl_heap *heap, uint32_t slot),
+             int (*reallocate)(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t new_bytes, fl_fill fill, void *context));
 
 #endif

@@ -61,11 +61,4 @@ static int reallocate(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t
     return status;
 }
 
-const struct fl_adapter *faultline_adapter(void) {
-    static struct fl_adapter table;
-    table = pool_adapter("pmdk_tx");
-    table.allocate = allocate;
-    table.free = free_slot;
-    table.reallocate = reallocate;
-    return &table;
-}
+const struct fl_adapter *faultline_adapter(void) { return pool_adapter("pmdk_tx", allocate, free_slot, reallocate); }
