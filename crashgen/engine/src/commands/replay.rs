@@ -16,7 +16,7 @@ use crate::heap::token_form::state_of;
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::replayed::{PassedCrash, ReplayedGeneration};
-use crate::recovery::twins;
+use crate::recovery::twins::{self, MadeTwins};
 use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
 use crashgen::strategy::{Asked, Replay, Strategy};
@@ -67,11 +67,7 @@ impl Replayer<'_> {
             FollowedGeneration { config, trace, twins: made.twins.as_ref(), after: None, budget: Budget::NONE };
         let crash = LastCrash { generation, case, view, position: witness.position, earlier: Vec::new() };
         let verdict = self.run(&replay, crash)?;
-        let without = made.without_crash.iter().map(|failure| format!("{} (FL017)", failure.message));
-        let unknown: Vec<String> = made.unknown.iter().cloned().chain(without).collect();
-        self.output.unknown(&unknown);
-        let is_unknown = verdict == Verdict::Pass && !unknown.is_empty();
-        Ok(self.end(if is_unknown { Verdict::Unknown } else { verdict }, trace))
+        Ok(self.end(verdict, &made, trace))
     }
 
     /// A state of a later generation: recovery is traced again, and power fails in it where the token says.
@@ -85,12 +81,11 @@ impl Replayer<'_> {
         let ReplayedGeneration { case, trace: recovery, earlier, start } = last;
         let after = RecoveryStart { left: &[], begin: &|| start.case.clone(), settled: &start.settled };
         let made = twins::make(config, trace, None)?;
-        let twins = made.twins.as_ref();
-        let generation =
-            FollowedGeneration { config, trace: &recovery, twins, after: Some(after), budget: Budget::NONE };
+        let (twins, after) = (made.twins.as_ref(), Some(after));
+        let generation = FollowedGeneration { config, trace: &recovery, twins, after, budget: Budget::NONE };
         let earlier = self.findings.earlier_crashes(&earlier);
         let verdict = self.run(&replay, LastCrash { generation, case, view, position: crash.position, earlier })?;
-        Ok(self.end(verdict, trace))
+        Ok(self.end(verdict, &made, trace))
     }
 
     /// Runs the states that the strategy chooses: the token's.
@@ -137,7 +132,13 @@ impl Replayer<'_> {
         })
     }
 
-    fn end(self, verdict: Verdict, trace: &Trace) -> Verdict {
+    /// A state is in order as far as its twins could tell.
+    fn end(self, verdict: Verdict, made: &MadeTwins, trace: &Trace) -> Verdict {
+        let without = made.without_crash.iter().map(|failure| format!("{} (FL017)", failure.message));
+        let unknown: Vec<String> = made.unknown.iter().cloned().chain(without).collect();
+        self.output.unknown(&unknown);
+        let is_unknown = verdict == Verdict::Pass && !unknown.is_empty();
+        let verdict = if is_unknown { Verdict::Unknown } else { verdict };
         self.output.done(verdict, &seen_counts(self.findings.all()), &trace.hash);
         verdict
     }
