@@ -11,7 +11,13 @@ import struct
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
+from elftools.elf.sections import Section, SymbolTableSection
 
 MARKS = "fl_hooked"
 """The section with the marks: pairs of 32-bit numbers, the code's place relative to the first of them, and its bytes."""
@@ -34,26 +40,12 @@ OF_LINKERS = (".plt", ".plt.got", ".plt.sec")
 PADDING = re.compile(rb"(?:\xcc|[\x66\x2e]*(?:\x90|\x0f\x1f(?:\x00|\x40.|\x44..|\x80....|\x84.....)))*", re.DOTALL)
 """Instructions that do nothing, as assemblers and linkers fill with them."""
 
-ELF = b"\x7fELF\x02\x01"
-"""64 bits, little-endian."""
-HEADER, SECTION, SYMBOL, RELOCATION = map(struct.Struct, ("<16sHHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"))
-PROGBITS, SYMTAB, RELA, DYNSYM, FUNCTION, EXECUTABLE = 1, 2, 4, 11, 2, 4
+ELF = b"\x7fELF"
 WIDE_RELOCATION = 1
 """R_X86_64_64; the others here have 32 bits."""
 RELAXED_BYTES = {41: 2, 42: 3}
 """R_X86_64_GOTPCRELX and _REX_: so many bytes before the number may become others, too."""
 AR, AR_HEADER_BYTES = b"!<arch>\n", 60
-
-
-@dataclass(frozen=True)
-class Section:
-    name: str
-    kind: int
-    flags: int
-    address: int
-    link: int
-    info: int
-    content: bytes
 
 
 @dataclass(frozen=True)
@@ -76,39 +68,37 @@ def part_without_hooks(library: Path) -> str:
     content = library.read_bytes()
     if HOOK not in content:
         return ""
-    sections = list(_sections_of(content))
+    sections = _sections_of(content)
     marked = sorted(_marked(sections))
-    for section in sections:
-        if section.kind != PROGBITS or not section.flags & EXECUTABLE or section.name in OF_LINKERS:
+    for section in filter(_is_code, sections):
+        if section.name in OF_LINKERS:
             continue
-        for start, end in _without(marked, section.address, section.address + len(section.content)):
-            code = section.content[start - section.address : end - section.address]
+        start_of, all_code = section["sh_addr"], section.data()
+        for start, end in _without(marked, start_of, start_of + len(all_code)):
+            code = all_code[start - start_of : end - start_of]
             at = _first_unknown(code)
             if at < len(code):
                 return _described(library, sections, start + at)
     return "" if sections else f"{library.name}, whose sections are stripped away,"
 
 
-def _sections_of(content: bytes) -> Iterator[Section]:
-    if not content.startswith(ELF):
-        return
-    header = HEADER.unpack_from(content)
-    offset, size, count, names_at = header[6], header[11], header[12], header[13]
-    raw = [SECTION.unpack_from(content, offset + number * size) for number in range(count)]
-    names = raw[names_at][4] if raw else 0
-    for name, kind, flags, address, where, bytes_, link, info, *_ in raw:
-        text = content[names + name : content.index(b"\0", names + name)].decode(errors="replace")
-        yield Section(text, kind, flags, address, link, info, b"" if kind == 8 else content[where : where + bytes_])
+def _sections_of(content: bytes) -> list[Section]:
+    """None of what is no ELF file: the index of an archive, say."""
+    return list(ELFFile(BytesIO(content)).iter_sections()) if content.startswith(ELF) else []
+
+
+def _is_code(section: Section) -> bool:
+    return section["sh_type"] == "SHT_PROGBITS" and bool(section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
 
 
 def _marked(sections: list[Section]) -> Iterator[tuple[int, int]]:
     """From and to, by address."""
     for section in sections:
         if section.name == MARKS:
-            whole = len(section.content) - len(section.content) % MARK.size
-            for at in range(0, whole, MARK.size):
-                distance, length = MARK.unpack_from(section.content, at)
-                start = section.address + at + distance
+            content = section.data()
+            for at in range(0, len(content) - len(content) % MARK.size, MARK.size):
+                distance, length = MARK.unpack_from(content, at)
+                start = section["sh_addr"] + at + distance
                 yield start, start + length
 
 
@@ -140,12 +130,11 @@ def _first_unknown(code: bytes) -> int:
 def _described(library: Path, sections: list[Section], address: int) -> str:
     place = f"{library.name}+{address:#x}"
     for section in sections:
-        if section.kind not in (SYMTAB, DYNSYM):
-            continue
-        for name, info, _, _, value, length in SYMBOL.iter_unpack(section.content):
-            if info & 15 == FUNCTION and value <= address < value + length:
-                names = sections[section.link].content
-                return f"{names[name : names.index(0, name)].decode(errors='replace')} ({place})"
+        if isinstance(section, SymbolTableSection):
+            for symbol in section.iter_symbols():
+                start = symbol["st_value"]
+                if symbol["st_info"]["type"] == "STT_FUNC" and start <= address < start + symbol["st_size"]:
+                    return f"{symbol.name} ({place})"
     return place
 
 
@@ -178,15 +167,15 @@ def _objects_of(path: Path) -> Iterator[bytes]:
 
 
 def _code_of(part: bytes) -> Iterator[Pattern]:
-    sections = list(_sections_of(part))
+    sections = _sections_of(part)
     for number, section in enumerate(sections):
-        if section.kind != PROGBITS or not section.flags & EXECUTABLE or not section.content:
+        if not _is_code(section) or not section.data():
             continue
-        is_fixed = bytearray(b"\xff" * len(section.content))
+        is_fixed = bytearray(b"\xff" * len(section.data()))
         for other in sections:
-            if other.kind == RELA and other.info == number:
-                for offset, info, _ in RELOCATION.iter_unpack(other.content):
-                    kind = info & 0xFFFFFFFF
+            if isinstance(other, RelocationSection) and other["sh_info"] == number:
+                for relocation in other.iter_relocations():
+                    kind, offset = relocation["r_info_type"], relocation["r_offset"]
                     start, end = offset - RELAXED_BYTES.get(kind, 0), offset + (8 if kind == WIDE_RELOCATION else 4)
                     is_fixed[start:end] = bytes(end - start)
-        yield Pattern(section.content, bytes(is_fixed))
+        yield Pattern(section.data(), bytes(is_fixed))
