@@ -26,6 +26,8 @@ MATRIX = cells_of_matrix(Project(ROOT).allocator, read_toml(ROOT / "ci" / "matri
 MUTANTS = [spec for spec in MATRIX if spec.mutant and spec.strategy == "complete"]
 SAMPLES = 4
 """With which `killed_by` was measured."""
+WITHOUT_CRASH = "FL017"
+"""Shown before the first recovery: an exploration that stops at it makes none."""
 
 
 def mutant_of(spec: CellSpec) -> Mutant:
@@ -78,7 +80,8 @@ def test_a_strategy_kills_the_mutants_it_is_said_to(faultline: Faultline, spec: 
     options = ["--strategy", strategy, "--samples", str(SAMPLES), "--stop-at-rule", str(spec.expected_rule)]
     cell = explore(faultline, spec, *options)
     assert (spec.expected_rule in rules(cell)) == (strategy in mutant_of(spec).killed_by), rules(cell)
-    assert cell["certificate"]["recoveries"] > 0  # type: ignore[index]
+    if spec.expected_rule != WITHOUT_CRASH:
+        assert cell["certificate"]["recoveries"] > 0  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
