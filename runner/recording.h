@@ -29,7 +29,7 @@
 #include "trace.h"
 #include <stdint.h>
 
-#define FL_RECORDING_VERSION 2u
+#define FL_RECORDING_VERSION 3u
 /* Beside those of trace.h. */
 #define FL_REQUEST_RECORDING (FL_REQUEST_BASE + 3)
 #define FL_REQUEST_PAUSE (FL_REQUEST_BASE + 4)
@@ -85,6 +85,8 @@ struct fl_recording {
     uint64_t *translated, *translated_count;
     uint64_t translated_capacity;
     uint64_t *is_exact; /* 1: a life has installed a handler of SIGSEGV or SIGBUS, so code is translated for that. Shared memory */
+    uint64_t is_starting; /* a process, by a function that the runner has a part in: it made the life's stores visible to it */
+    uint64_t *has_lost_process; /* 1: the life started one otherwise. What it stores reaches no other process. Shared memory */
     /* Code that runs for the target though it lies in the runner: the hooks that make an access themselves. */
     uint64_t hooks_start, hooks_end;
     uint64_t runner_code; /* an address in the runner itself */

@@ -344,9 +344,22 @@ static void load_remote(ThreadId thread, const UWord *a) {
         fl_recording_kernel_load(Vg_CoreSysCall, thread, "", (Addr)pieces[i].iov_base, pieces[i].iov_len);
 }
 
+/* A process that is none of the runner's works on copies of what is mapped here: what it stores would be lost in silence. */
+static void look_for_process(UInt number, const UWord *a) {
+    Bool is_process = number == __NR_fork || number == __NR_vfork;
+    if (number == __NR_clone)
+        is_process = (a[0] & VKI_CLONE_THREAD) == 0;
+    else if (number == __NR_clone3) /* the flags are the first word of what it is given */
+        is_process =
+            VG_(am_is_valid_for_client)(a[0], sizeof(ULong), VKI_PROT_READ) && (*(const ULong *)a[0] & VKI_CLONE_THREAD) == 0;
+    if (is_process && is_life && recording != NULL && !recording->is_starting)
+        *recording->has_lost_process = 1;
+}
+
 /* Reads behind a descriptor, whoever makes them. What a call does to files the runner's own functions see; a call that goes past them
  * (the syscall instruction) and may change a file of the heap, or map it, cannot be followed. */
 void fl_recording_before_call(ThreadId thread, UInt number, const UWord *a) {
+    look_for_process(number, a);
     if (!fl_recording_is_on() || !recording->has_loads)
         return;
     switch (number) {

@@ -165,7 +165,9 @@ static void wait_for_process(pid_t child) {
 
 INTERPOSED pid_t fork(void) {
     before_sharing();
+    recording_starts_process(true);
     pid_t child = REAL(fork)();
+    recording_starts_process(false);
     if (child > 0 && is_traced && loads_is_recording()) {
         int saved = errno;
         wait_for_process(child);

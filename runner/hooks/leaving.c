@@ -4,7 +4,7 @@
  * Each such call goes through a slot of the target's global offset table. When a target with hooks is loaded, the slots get gates of
  * ours: a gate asks whether the call may reach PM, and jumps on. One that may is *unseen* (loads_unseen).
  *
- *     runner               its own functions and those that it interposes announce what they do: no gate
+ *     runner               its own functions and those that it interposes announce what they do: no gate, but for `syscall`
  *     libraries with hooks announce what they do, too: no gate for calls of them, and gates for those that they make
  *     system libraries     the C library, its math, the runtimes of C and C++: they know of PM only what they are given. A call may
  *                          reach PM when one of its pointers does (FUNCTIONS); pointers in arguments of printf and its like, too
@@ -343,14 +343,19 @@ static void watch_slots(void *target, const ElfW(Rela) * entries, size_t count, 
             continue;
         void **slot = (void **)(map->l_addr + entries[i].r_offset);
         Dl_info module = {0};
+        const char *name = dynamic->names + symbol->st_name;
         if (*slot == NULL || dladdr1(*slot, &module, (void **)&definition, RTLD_DL_SYMENT) == 0 ||
-            module.dli_fbase == own.dli_fbase || (uintptr_t)module.dli_fbase == map->l_addr)
+            (uintptr_t)module.dli_fbase == map->l_addr)
+            continue;
+        bool is_by_number = *slot == (void *)(uintptr_t)syscall; /* of ours the only one that does not announce what it does */
+        if (module.dli_fbase == own.dli_fbase && !is_by_number)
             continue;
         if ((!is_function(symbol) && !is_function(definition)) || is_in_hooked(*slot))
             continue;
-        note_look_up(dynamic->names + symbol->st_name);
+        note_look_up(name);
         const char *slash = strrchr(module.dli_fname, '/');
-        void *gate = gate_of(target, dynamic->names + symbol->st_name, slash == NULL ? module.dli_fname : slash + 1, *slot);
+        const char *library = is_by_number ? "libc.so" : slash == NULL ? module.dli_fname : slash + 1;
+        void *gate = gate_of(target, name, library, *slot);
         if (gate != NULL)
             open_slot(slot, gate, map, relro);
     }

@@ -118,6 +118,9 @@ uint32_t modules_number(const char *path); /* FL_MOST_MODULES: there is no room 
 struct fl_recording;
 void recording_map(const char *adapter); /* once, in the server, when the others have mapped */
 bool recording_follow(uint32_t life, bool has_loads); /* what is mapped has changed; false: there are more mappings than spans */
+void recording_begin_life(void); /* in the server */
+void recording_starts_process(bool is_starting); /* the runner knows of it */
+bool recording_lost_process(void); /* this life started one that the runner does not know of, under a tracer */
 
 /* ---- events.c: for the server */
 void events_describe(struct fl_recording *recording);

@@ -21,10 +21,11 @@ static bool tell_tracer(void) {
 }
 
 void recording_map(const char *adapter) {
-    uint64_t *translated = map_or_fail((2 + MOST_TRANSLATED) * sizeof *translated, MAP_SHARED, -1, "the list of translations");
+    uint64_t *translated = map_or_fail((3 + MOST_TRANSLATED) * sizeof *translated, MAP_SHARED, -1, "the list of translations");
     recording.translated_count = translated;
     recording.is_exact = translated + 1;
-    recording.translated = translated + 2;
+    recording.has_lost_process = translated + 2;
+    recording.translated = translated + 3;
     recording.translated_capacity = MOST_TRANSLATED;
     recording.modules = modules_map(adapter);
     recording.hooks_start = (uintptr_t)__start_fl_hooks;
@@ -38,6 +39,15 @@ void recording_map(const char *adapter) {
     events_describe(&recording);
     is_traced = tell_tracer();
 }
+
+void recording_begin_life(void) {
+    if (recording.has_lost_process != NULL)
+        *recording.has_lost_process = 0;
+}
+
+void recording_starts_process(bool is_starting) { recording.is_starting = is_starting; }
+
+bool recording_lost_process(void) { return recording.has_lost_process != NULL && *recording.has_lost_process != 0; }
 
 static bool find_units(uint32_t number, uint64_t *first_bit, uint64_t *unit_count) {
     const struct hot_file *file = units_file(number);

@@ -211,6 +211,7 @@ enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *
     *signal = 0;
     flushes_take_over();
     traced_warm();
+    recording_begin_life();
     pid_t child = fork();
     if (child < 0) {
         char text[128];
@@ -222,7 +223,15 @@ enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *
         live(body, context);
     int status;
     struct rusage usage = {0};
-    if (!wait_for_end(child, &status, &usage))
+    bool has_ended = wait_for_end(child, &status, &usage);
+    if (recording_lost_process()) {
+        if (!has_ended)
+            child_end_late(child);
+        report_break(
+            "recovery starts a process by a system call of its own, not by a function: nothing is known of what that stores");
+        return FL_OUTCOME_BROKEN;
+    }
+    if (!has_ended)
         return child_end_late(child);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPROF)
         return FL_OUTCOME_HUNG;

@@ -218,7 +218,14 @@ def ways_to_load() -> Iterator[Case]:
     by_name = "LOAD=by_name WITH_ZLIB WITH_LOOK_UP"
     yield right("load_by_name", by_name, "the same by dlsym", **zlib)
     yield wrong("load_by_name_unordered", f"{by_name} BETWEEN=nothing", "and that of what is not ordered", **zlib)
-    for name, about in (("program", "another program, by popen"), ("forked_program", "another program, by vfork")):
+    for name, about in (
+        ("program", "another program, by popen"),
+        ("forked_program", "another program, by vfork"),
+        ("clone", "a child process by the C library's clone"),
+        ("clone_shared", "the same, which shares its memory"),
+        ("clone_number", "a child process by syscall and the number of clone"),
+        ("clone3_number", "a child process by syscall and the number of clone3"),
+    ):
         # Of a second session in the trace nobody would know what the program stores.
         more: dict[str, Any] = {"complete": False, "engine": "isolated", "workload": ONE_SESSION}
         yield right(f"load_{name}", f"LOAD={name}", f"recovery loads by {about}", **more)
@@ -226,6 +233,21 @@ def ways_to_load() -> Iterator[Case]:
         yield wrong(f"load_{name}_unordered", unordered, "the same, of what is not ordered", **more)
         traced = {**more, "options": {"replay_engine": "traced"}}
         yield right(f"load_{name}_traced", f"LOAD={name}", "the same, in the traced engine first", **traced)
+    yield right("load_bare_fork", "LOAD=bare_fork", "recovery loads by a child process of _Fork")
+    yield wrong("load_bare_fork_unordered", "LOAD=bare_fork BETWEEN=nothing", "the same, of what is not ordered")
+    for between in ("", " BETWEEN=nothing"):
+        name = "load_clone_instruction" + ("_unordered" if between else "")
+        define, about = (
+            f"LOAD=clone_instruction{between}",
+            "recovery loads by a child process of the syscall instruction",
+        )
+        yield Case(name, define, about, "unknown", complete=False, workload=ONE_SESSION)
+    for name, about in (("then_exec", "recovery becomes another program"), ("then_exec_number", "the same by number")):
+        yield right(f"load_{name}", f"LOAD={name}", f"{about} where b is ahead, which it never is")
+        unordered = f"LOAD={name} BETWEEN=nothing"
+        yield wrong(f"load_{name}_unordered", unordered, "the same, and it is", "FL001", complete=None)
+    always: dict[str, Any] = {"complete": False, "workload": ONE_SESSION}
+    yield wrong("load_exec", "LOAD=exec", "recovery becomes another program each time", "FL017", **always)
     yield right("load_alias", "LOAD=alias ALIAS", "recovery loads by another mapping")
     yield wrong("load_alias_unordered", "LOAD=alias ALIAS BETWEEN=nothing", "the same, of what is not ordered")
 
@@ -251,6 +273,11 @@ def ways_to_recover() -> Iterator[Case]:
         yield wrong(
             f"apply_{name}_forgets", forgets, "the same, not persisted before the record is done", "FL014", **more
         )
+    for name, about in (("clone", "the C library's clone"), ("clone_number", "syscall and the number of clone")):
+        define, about = f"APPLY=in_{name}", f"recovery applies its record by a child process of {about}"
+        yield right(f"apply_in_{name}", define, about, complete=False, engine="isolated")
+    define, about = "APPLY=in_clone_instruction", "the same by the syscall instruction"
+    yield Case("apply_in_clone_instruction", define, about, "unknown", complete=False)
 
 
 def other_habits() -> Iterator[Case]:

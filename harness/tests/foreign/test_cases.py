@@ -33,8 +33,9 @@ EACH_TIME = """
     load_assembly_unordered load_movsb_unordered load_gather load_memcpy_pointer_unordered load_pread_unordered
     load_by_instruction_unordered load_pipe load_vm_readv_unordered
     load_thread_unordered load_signal_unordered load_faulting load_zlib_unordered
-    load_by_name_unordered
-    apply_in_thread_forgets apply_and_punch_forgets apply_by_pwrite apply_in_child_forgets msync_forgets store_sscanf
+    load_by_name_unordered load_clone_number_unordered load_clone_instruction_unordered load_then_exec_number_unordered
+    apply_in_thread_forgets apply_and_punch_forgets apply_by_pwrite apply_in_child_forgets
+    apply_in_clone apply_in_clone_instruction msync_forgets store_sscanf
     mutex getrandom jumps arena arena_opened_traced background uncleared takes too_large aside aside_opened aside_mapped
 """
 """Those that stand for a kind; the others are asked in the nightly run."""

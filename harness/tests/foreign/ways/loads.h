@@ -8,6 +8,8 @@
 #include "flushes.h"
 #include "heap.h"
 #include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -328,6 +330,69 @@ WAY void load_child(struct fl_heap *heap, struct both *found) {
     must(read(ends[0], found, sizeof *found) == sizeof *found && waitpid(child, &how, 0) == child && how == 0);
     close(ends[0]);
     close(ends[1]);
+}
+
+/* ---- processes that the C library's fork did not start, and other programs in the place of this one ---- */
+
+static int look_and_tell(void *end) {
+    struct both seen = {0};
+    load_plain(looked_at, &seen);
+    _exit(write(*(const int *)end, &seen, sizeof seen) != sizeof seen);
+}
+
+/* start: as fork does, or with look_and_tell and &ends[1] as what the process does. */
+#define BY_PROCESS(name, start)                                                                                                    \
+    WAY void load_##name(struct fl_heap *heap, struct both *found) {                                                               \
+        int ends[2], how;                                                                                                          \
+        looked_at = heap;                                                                                                          \
+        must(pipe(ends) == 0);                                                                                                     \
+        pid_t child = (pid_t)(start);                                                                                              \
+        if (child == 0)                                                                                                            \
+            look_and_tell(&ends[1]);                                                                                               \
+        must(child > 0 && read(ends[0], found, sizeof *found) == sizeof *found);                                                   \
+        must(waitpid(child, &how, 0) == child && how == 0);                                                                        \
+        close(ends[0]);                                                                                                            \
+        close(ends[1]);                                                                                                            \
+    }
+
+static char clone_stack[1u << 16] __attribute__((aligned(16)));
+#define CLONE_STACK (clone_stack + sizeof clone_stack)
+static struct clone_args clone_arguments = {.exit_signal = SIGCHLD};
+
+static long clone_by_instruction(void) {
+    register long no_child __asm__("r10") = 0, no_thread_locals __asm__("r8") = 0;
+    long answer;
+    __asm__ volatile("syscall"
+                     : "=a"(answer)
+                     : "a"((long)SYS_clone), "D"((long)SIGCHLD), "S"(0l), "d"(0l), "r"(no_child), "r"(no_thread_locals)
+                     : "rcx", "r11", "memory");
+    return answer;
+}
+
+BY_PROCESS(bare_fork, _Fork())
+BY_PROCESS(clone, clone(look_and_tell, CLONE_STACK, SIGCHLD, &ends[1]))
+BY_PROCESS(clone_shared, clone(look_and_tell, CLONE_STACK, CLONE_VM | SIGCHLD, &ends[1]))
+BY_PROCESS(clone_number, syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0))
+BY_PROCESS(clone3_number, syscall(SYS_clone3, &clone_arguments, sizeof clone_arguments))
+BY_PROCESS(clone_instruction, clone_by_instruction())
+
+/* The life ends there, as if it had called exit. */
+WAY void load_then_exec(struct fl_heap *heap, struct both *found) {
+    load_plain(heap, found);
+    if (found->b > found->a)
+        execl("/bin/true", "true", (char *)NULL);
+}
+
+WAY void load_then_exec_number(struct fl_heap *heap, struct both *found) {
+    char *const arguments[] = {"true", NULL};
+    load_plain(heap, found);
+    if (found->b > found->a)
+        syscall(SYS_execve, "/bin/true", arguments, NULL);
+}
+
+WAY void load_exec(struct fl_heap *heap, struct both *found) {
+    load_plain(heap, found);
+    execl("/bin/true", "true", (char *)NULL);
 }
 
 /* The first touch of the head's OS page is a fault; the handler gives the page back, and the load is repeated. */

@@ -61,6 +61,24 @@ WAY void apply_in_child(struct fl_heap *heap) {
     must(child > 0 && waitpid(child, &how, 0) == child && how == 0);
 }
 
+static int apply_and_exit(void *heap) {
+    apply_directly(heap);
+    _exit(0);
+}
+
+/* As apply_in_child, of processes that the C library's fork did not start. */
+#define APPLY_IN(name, start)                                                                                                      \
+    WAY void apply_in_##name(struct fl_heap *heap) {                                                                               \
+        int how;                                                                                                                   \
+        pid_t child = (pid_t)(start);                                                                                              \
+        if (child == 0)                                                                                                            \
+            apply_and_exit(heap);                                                                                                  \
+        must(child > 0 && waitpid(child, &how, 0) == child && how == 0);                                                           \
+    }
+APPLY_IN(clone, clone(apply_and_exit, CLONE_STACK, SIGCHLD, heap))
+APPLY_IN(clone_number, syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0))
+APPLY_IN(clone_instruction, clone_by_instruction())
+
 WAY void apply_looked_at(int number) {
     (void)number;
     apply_directly(looked_at);
