@@ -13,7 +13,7 @@ import pytest
 JOINTS = {
     "pintools/trace.h": ("FL_TRACE_VERSION", 4, "2a6ac47762325a21"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
-    "runner/recording.h": ("FL_RECORDING_VERSION", 2, "27cd2de84d9f7a9c"),
+    "runner/recording.h": ("FL_RECORDING_VERSION", 3, "db3cd90f7f8656af"),
     "include/adapter.h": ("FL_ADAPTER_ABI", 6, "29cf74cff08d7d4e"),
 }
 PROTOCOL = "runner/protocol.h"
