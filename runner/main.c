@@ -69,6 +69,9 @@ static const struct option_of {
     {{"address-hint", 'h', "ADDRESS", 0, "where to map; 0: anywhere", 0}, FOR_HEAPS, true},
     {{"cpu-limit-ms", 'c', "MS", 0, "CPU time of one life (default 1000)", 0}, FOR_LIVES, false},
     {{"wall-limit-ms", 't', "MS", 0, "wall time of one life (default 10000)", 0}, FOR_LIVES, false},
+    {{"ends-at-ms", 'E', "MS", 0, "when the time that was asked for is over, on the monotonic clock; 0 (default): never", 0},
+     FOR_SERVE,
+     false},
     {{"no-check", 'n', NULL, 0, "leave out the stage `check`: what benchmarks measure", 0}, FOR_SERVE | FOR_PROBE, false},
     {{"ends-when-full", 'e', NULL, 0, "the target ends the process when memory is out: one life alone fills the heap", 0},
      FOR_SERVE | FOR_PROBE | FOR_TWINS,
@@ -122,6 +125,7 @@ static void set_option(struct options *options, const struct argp_option *option
     case 'h': options->address_hint = number(option, argument); break;
     case 'c': options->cpu_limit_ms = number(option, argument); break;
     case 't': options->wall_limit_ms = number(option, argument); break;
+    case 'E': options->ends_at_ms = number(option, argument); break;
     }
 }
 

@@ -218,10 +218,11 @@ static bool wait_for_worker(const struct limits *limits) {
         }
         uint64_t now_cpu_ms = child_cpu_ms(engine.worker);
         if (run != engine.shared->runs) {
+            child_begin_run();
             run = engine.shared->runs;
             cpu_ms = now_cpu_ms;
             wall_ms = 0;
-        } else if ((wall_ms += step_ms) >= limits->wall_ms || now_cpu_ms - cpu_ms >= limits->cpu_ms) {
+        } else if (child_is_out_of_time() || (wall_ms += step_ms) >= limits->wall_ms || now_cpu_ms - cpu_ms >= limits->cpu_ms) {
             snprintf(in_process.reason, REASON_BYTES, "reached a time limit");
             kill(engine.worker, SIGKILL);
             return false;

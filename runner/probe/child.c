@@ -29,6 +29,7 @@
 #define ASKED_STEP_NS 10000000
 #define TRACED_FIRST 10u /* times the limit: for a traced life before any has ended */
 #define TRACED_LEAST 2u  /* and for each later one at least */
+#define GRACE_MS 2000u   /* for a run after the end of the time that was asked for: most hangs are known as such by then */
 
 static struct {
     struct limits limits;
@@ -38,6 +39,7 @@ static struct {
     struct sigaction defaults[3];
     volatile sig_atomic_t is_stopped;
     uint64_t longest_ms; /* of processor time, of lives that came to their end */
+    uint64_t run_ends_ms; /* 0: when it ends */
 } state;
 
 static const int STOPPING[] = {SIGINT, SIGTERM, SIGHUP};
@@ -130,6 +132,13 @@ static uint64_t now_ms(void) {
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+void child_begin_run(void) {
+    uint64_t now = now_ms(), ends = state.limits.ends_at_ms;
+    state.run_ends_ms = ends == 0 ? 0 : (now > ends ? now : ends) + GRACE_MS;
+}
+
+bool child_is_out_of_time(void) { return state.run_ends_ms != 0 && now_ms() >= state.run_ends_ms; }
+
 /* Whether a thread of the process is runnable (or waits for the disk, which is the machine's fault too). */
 static bool is_runnable(pid_t child) {
     char path[64];
@@ -152,10 +161,12 @@ static bool is_runnable(pid_t child) {
     return found;
 }
 
-/* Waits until the child ended or the wall limit is reached; false: it still runs. Work takes longer for a guarded or traced run, and
+/* Waits until the child ended, the wall limit is reached or the run is out of time; false: it still runs. Work takes longer for a guarded or traced run, and
  * sleep does not: a child that has slept through half of the others' limit sleeps for ever. */
 static bool wait_for_end(pid_t child, int *status, struct rusage *usage) {
     uint64_t deadline = now_ms() + wall_limit_ms();
+    if (state.run_ends_ms != 0 && state.run_ends_ms < deadline)
+        deadline = state.run_ends_ms;
     uint64_t used_ms = UINT64_MAX;
     for (;;) {
         /* A fast child has ended by now; asking first would cost every run a system call, so the signal comes first. */
@@ -224,6 +235,13 @@ enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *
     int status;
     struct rusage usage = {0};
     bool has_ended = wait_for_end(child, &status, &usage);
+    if (!has_ended && child_is_out_of_time()) {
+        kill(child, SIGKILL);
+        while (wait4(child, &status, 0, &usage) < 0 && errno == EINTR)
+            continue;
+        report_break("the time that was asked for was over before it came to its end");
+        return FL_OUTCOME_BROKEN;
+    }
     if (recording_lost_process()) {
         if (!has_ended)
             child_end_late(child);

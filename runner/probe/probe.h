@@ -144,6 +144,7 @@ struct limits {
     uint64_t cpu_ms, wall_ms;
     const char *folder;  /* where lives write their copies of the heap */
     uint64_t heap_bytes; /* that a copy may grow to */
+    uint64_t ends_at_ms; /* no run goes on for long after that, on the monotonic clock; 0: any may */
 };
 /* Free bytes of the folder's file system; UINT64_MAX when it does not say. */
 uint64_t free_bytes(const char *folder);
@@ -152,6 +153,10 @@ void child_prepare(const struct limits *limits);
 /* Runs body in a process of its own and says how it ended; DONE: body returned. *signal: of SIGNAL. */
 enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *signal);
 const struct limits *child_limits(void);
+/* The lives of a run begin. */
+void child_begin_run(void);
+/* The run that was begun has no more time. */
+bool child_is_out_of_time(void);
 uint64_t child_cpu_ms(pid_t child); /* CPU time that it has used so far */
 /* Ends a child that reached the wall limit and says what that means: HUNG or OVERLOADED. */
 enum fl_outcome child_end_late(pid_t child);

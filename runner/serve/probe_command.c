@@ -51,7 +51,7 @@ int run_probe_command(const struct options *options) {
     int kept_output = move_away(1);
     report_map();
     hide_streams(options->is_verbose);
-    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, scratch, options->limit_bytes});
+    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, scratch, options->limit_bytes, 0});
     run_probe(&probed, options->is_full ? FL_PROBE_FULL : FL_PROBE_FIRST);
     tree_remove(scratch);
     dup2(kept_output, 1);

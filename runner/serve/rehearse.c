@@ -150,7 +150,7 @@ int run_rehearse(const struct options *options) {
     if (rehearsal.answer == NULL)
         fail(EXIT_INFRASTRUCTURE, "standard output cannot be kept");
     hide_streams(true);
-    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, options->folder, options->limit_bytes});
+    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, options->folder, options->limit_bytes, 0});
     for (rehearsal.session = 0; rehearsal.session < workload->session_count; rehearsal.session++)
         if (!rehearse_session(options)) {
             end_answer();

@@ -186,6 +186,7 @@ static void send_death(void) {
 }
 
 static void run_and_answer(const struct fl_command *command) {
+    child_begin_run();
     deaths_want(wants_death(command));
     run(command);
     send_report(command);
@@ -266,11 +267,14 @@ static void add_different_load(char *text, size_t capacity) {
 static void compare(const struct fl_command *command) {
     bool is_recorded = (command->run.flags & FL_RUN_LOADS) != 0;
     char text[2 * NAME_MAX];
+    child_begin_run();
     inprocess_remember(is_recorded);
     stages_pause(true); /* it was counted in-process */
     run(command);
     stages_pause(false);
     const char *what = inprocess_difference(is_recorded);
+    if (report_outcome() == FL_OUTCOME_BROKEN && child_is_out_of_time())
+        what = NULL; /* there is nothing to compare with */
     if (what != NULL && !is_recorded && !in_process.has_hooks && inprocess_is_first()) {
         inprocess_distrust("does not do the same in one process with others"); /* nothing was believed yet */
         inprocess_note_isolated();
@@ -425,7 +429,8 @@ int run_serve(const struct options *options) {
     server.input = move_away(0);
     server.output = move_away(1);
     hide_streams(options->is_verbose);
-    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, options->folder, options->limit_bytes});
+    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, options->folder, options->limit_bytes,
+                                   options->ends_at_ms});
     uint64_t free = free_bytes(options->folder), needed = 2 * options->limit_bytes; /* the image and a copy of it */
     if (free < needed)
         fail(EXIT_INFRASTRUCTURE,

@@ -645,7 +645,7 @@ int run_twins(const struct options *options) {
     report_map();
     twins.output = move_away(1);
     hide_streams(options->is_verbose);
-    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, options->folder, options->limit_bytes});
+    child_prepare(&(struct limits){options->cpu_limit_ms, options->wall_limit_ms, options->folder, options->limit_bytes, 0});
     if (options->plan != NULL)
         plan_read(options->plan, workload, run_planned);
     else

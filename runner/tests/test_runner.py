@@ -494,6 +494,27 @@ def test_a_life_below_its_cpu_limit_at_the_wall_limit_is_overloaded(serve: Calla
     assert serve("BUSY", cpu_ms=60000, wall_ms=200).run().outcome == OVERLOADED
 
 
+def monotonic_ms() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
+
+
+@pytest.mark.parametrize("behaviour", ["BUSY", "ASLEEP"])
+def test_a_run_is_cut_when_the_time_is_over(serve: Callable[..., Server], behaviour: str) -> None:
+    """One that begins then, too. It is no hang: it had less time than the others."""
+    begun = monotonic_ms()
+    server = serve(behaviour, "--ends-at-ms", str(begun + 500), cpu_ms=60000, wall_ms=60000)
+    for _ in range(2):
+        report = server.run()
+        assert report.outcome == BROKEN
+        assert "the time that was asked for was over" in report.message()
+    assert monotonic_ms() - begun < 30000
+    assert server.leftovers() == []
+
+
+def test_a_run_that_ends_is_not_cut(serve: Callable[..., Server]) -> None:
+    assert serve("NONE", "--ends-at-ms", str(monotonic_ms())).run(FULL).outcome == DONE
+
+
 def test_a_kill_from_outside_is_no_finding(serve: Callable[..., Server]) -> None:
     report = serve("KILLED").run()
     assert report.outcome == BROKEN

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a server is started.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// Of what the target printed, the end: as much as the front keeps of a rehearsal.
 const PRINTED_CHARACTERS: usize = 300;
@@ -29,6 +31,8 @@ pub struct ServerOptions {
     pub address_hint: u64,
     pub cpu_limit_ms: u64,
     pub wall_limit_ms: u64,
+    /// When the time that was asked for is over: a run that goes on for long after it is cut, and says nothing. None: never.
+    pub ends: Option<Instant>,
     /// The adapter has hooks: runs need no process of their own.
     pub is_in_process: bool,
     /// The adapter has no hooks, and first parts of the probe need no process of their own all the same.
@@ -68,6 +72,13 @@ impl ServerOptions {
             process.arg("--ends-when-full");
         }
         process
+    }
+
+    /// The end on the clock that the runner looks at.
+    pub fn ends_at_ms(&self) -> Option<u128> {
+        let now = clock_gettime(ClockId::Monotonic);
+        let now_ms = now.tv_sec as u128 * 1000 + now.tv_nsec as u128 / 1_000_000;
+        self.ends.map(|ends| now_ms + ends.saturating_duration_since(Instant::now()).as_millis())
     }
 
     /// Where the command's standard error goes: with what the target prints, if that is kept.

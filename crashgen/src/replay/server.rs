@@ -75,6 +75,9 @@ impl ReplayServer {
         let mut command = options.command("serve");
         command.arg("--cpu-limit-ms").arg(options.cpu_limit_ms.to_string());
         command.arg("--wall-limit-ms").arg(options.wall_limit_ms.to_string());
+        if let Some(ends) = options.ends_at_ms() {
+            command.arg("--ends-at-ms").arg(ends.to_string());
+        }
         command.args(options.is_unchecked.then_some("--no-check"));
         let failed = |source| ReplayError::Start { runner: options.runner.clone(), source };
         let errors = options.errors(&mut command).map_err(failed)?;

@@ -281,10 +281,14 @@ def ways_to_recover() -> Iterator[Case]:
 
 
 def other_habits() -> Iterator[Case]:
-    hanging: dict[str, Any] = {"options": {"time_limit_s": 40.0}, "complete": None}
+    hanging: dict[str, Any] = {"options": {"time_limit_s": 40.0}, "complete": None, "workload": ONE_SESSION}
     yield right("mutex", "MUTEX", "a pthread mutex in PM, made anew by recovery")
-    asleep = "lock: 5 s asleep"
-    yield wrong("mutex_stays", "MUTEX STAYS_LOCKED", "the same, not made anew", "FL002", **hanging, hung=asleep)
+    asleep: dict[str, Any] = {
+        **hanging,
+        "options": {"time_limit_s": 120.0},
+        "hung": "lock: 5 s asleep",
+    }  # each look at it
+    yield wrong("mutex_stays", "MUTEX STAYS_LOCKED", "the same, not made anew", "FL002", **asleep)
     yield right("spin", "SPIN", "a spin lock in PM, released by recovery")
     busy = "load_plain: 1 s of processor time"
     yield wrong("spin_stays", "SPIN STAYS_LOCKED", "the same, not released", "FL002", **hanging, hung=busy)

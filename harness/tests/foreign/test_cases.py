@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import time
 import unicodedata
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -22,7 +24,7 @@ from faultline.report import junit, reports, results_document, sarif
 from faultline.report.terminal.campaigns import print_results
 from faultline.workload import file_format
 from foreign.answer import Answer
-from foreign.cases import CASES, Case
+from foreign.cases import CASES, ONE_SESSION, Case
 from foreign.foreign_project import project_of_case
 
 EACH_TIME = """
@@ -39,6 +41,8 @@ EACH_TIME = """
     mutex getrandom jumps arena arena_opened_traced background uncleared takes too_large aside aside_opened aside_mapped
 """
 """Those that stand for a kind; the others are asked in the nightly run."""
+STARTS_S = 10.0
+"""For what is not bounded: a trace, and the starts of processes on a busy machine."""
 DRAWN = 24
 """Of those, asked each time."""
 
@@ -101,6 +105,25 @@ def test_a_recovery_that_believes_a_file_outside_of_its_heap_is_never_green(
 
     assert any(f"it changes {side}, which is no file of the heap" in reason for reason in reasons("FIRST"))
     assert any(f"an earlier run made {side}" in reason for reason in reasons("SECOND"))
+
+
+@pytest.mark.parametrize("engine", ["traced", "isolated"])
+def test_a_recovery_that_hangs_when_the_time_is_over_is_unknown(ask: Callable[[Case], Answer], engine: str) -> None:
+    """Asleep for 5 s it would hang (FL002); it has less."""
+    limit_s, options = 2.0, {"replay_engine": engine}
+    case = Case(
+        "late", "MUTEX STAYS_LOCKED", "a lock that a crash leaves locked", options=options, workload=ONE_SESSION
+    )
+    ask(replace(case, options={**options, "recovery_limit": 1}))  # what is compiled first takes its time
+    begun = time.monotonic()
+    answer = ask(replace(case, options={**options, "time_limit_s": limit_s}))
+    assert time.monotonic() - begun < 3 * limit_s + STARTS_S
+    assert answer.verdict in ("unknown", "incomplete")
+    assert answer.rules == set()
+    certificate = answer.certificate
+    assert not certificate.complete
+    reasons = [certificate.why, *certificate.unknown_reasons]
+    assert [reason for reason in reasons if "2 s limit" in str(reason) or "the time that was asked for" in str(reason)]
 
 
 def test_what_a_target_says_drives_no_terminal(

@@ -90,6 +90,17 @@ impl Budget {
         format!("{} s limit", (self.time_s * 10.0).round() / 10.0)
     }
 
+    /// Whether what a run did not show counts: when the time is over it may have been cut.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfTime`] when it does not.
+    pub fn check_negative(&self) -> Result<(), EngineError> {
+        match self.deadline {
+            Some(deadline) if Instant::now() >= deadline => Err(EngineError::OutOfTime(self.time_text())),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a finding may be examined further.
     ///
     /// # Errors
@@ -103,11 +114,6 @@ impl Budget {
     }
 }
 
-/// When the time that is asked for is over; none without a limit, and where the limit is too far away to ever come.
-pub fn deadline(config: &Config, started: Instant) -> Option<Instant> {
-    started.checked_add(Duration::try_from_secs_f64(config.limits.time_s?.max(0.0)).ok()?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,9 +125,9 @@ mod tests {
             Budget { time_s: 20.0, deadline, ..Budget::NONE }
         };
         let just = ended(1);
-        assert!(just.check(0).is_err() && just.check_examining().is_ok());
+        assert!(just.check(0).is_err() && just.check_negative().is_err() && just.check_examining().is_ok());
         let over = ended(EXAMINING_GRACE_S + 1).check_examining().expect_err("over");
         assert!(matches!(over, EngineError::OutOfTime(why) if why == "20 s limit"));
-        assert!(Budget::NONE.check_examining().is_ok());
+        assert!(Budget::NONE.check_examining().is_ok() && Budget::NONE.check_negative().is_ok());
     }
 }

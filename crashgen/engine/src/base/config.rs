@@ -13,6 +13,7 @@ use oracle::{Contract, HeapShape, RuleId};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Version of the configuration file.
 pub const VERSION: u32 = 2;
@@ -100,6 +101,10 @@ pub struct Config {
     /// After so many recoveries more; none: by the size of the trace.
     #[serde(default)]
     pub patience: Option<u64>,
+    /// When the time that is asked for is over, counted from when this was read; none without a limit, and where the limit is too far away
+    /// to ever come.
+    #[serde(skip)]
+    pub ends: Option<Instant>,
     /// What is taken for repaired in the workload.
     #[serde(skip)]
     pub as_repaired: Arc<AsRepaired>,
@@ -244,6 +249,10 @@ fn yes() -> bool {
     true
 }
 
+fn end_after(seconds: f64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::try_from_secs_f64(seconds.max(0.0)).ok()?)
+}
+
 impl Config {
     /// Reads and checks a configuration.
     ///
@@ -271,7 +280,8 @@ impl Config {
     /// # Errors
     /// As [`Config::read`].
     pub fn parse(name: &str, text: &str) -> Result<Self, EngineError> {
-        let config: Self = serde_json::from_str(text).map_err(|error| bad_input(format!("{name}: {error}")))?;
+        let mut config: Self = serde_json::from_str(text).map_err(|error| bad_input(format!("{name}: {error}")))?;
+        config.ends = config.limits.time_s.and_then(end_after);
         if config.version != VERSION {
             return Err(bad_input(format!("{name}: version {}, expected {VERSION}", config.version)));
         }
@@ -471,6 +481,7 @@ impl Config {
             address_hint: self.heap.address_hint,
             cpu_limit_ms: self.limits.cpu_limit_ms,
             wall_limit_ms: self.limits.wall_limit_ms,
+            ends: self.ends,
             is_in_process: false,
             is_batched: false,
             is_unchecked: false,

@@ -12,7 +12,7 @@
 //! another crash recovery may do more or less. So a later crash keeps its place in the source, and how often recovery has come there
 //! ([`PlaceInRecovery`]). What a crash breaks by itself is no finding of a later one: the heap must be in order after each crash but the last.
 
-use crate::base::budget::{Budget, Stop, deadline};
+use crate::base::budget::{Budget, Stop};
 use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
 use crate::base::output::{Output, Verdict};
@@ -41,7 +41,6 @@ use std::collections::BTreeSet;
 use std::mem::{Discriminant, discriminant};
 use std::ops::{Add, ControlFlow};
 use std::rc::Rc;
-use std::time::Instant;
 
 /// Choices of a line that are tried: lines of wide or non-temporal stores have up to 2^64.
 const CHOICES: u128 = 4096;
@@ -89,7 +88,7 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
     check_belongs(config, trace, witness)?;
     let rule = witness.rule.parse().map_err(|error| bad_input(format!("the token's rule: {error}")))?;
     let is_later = !witness.later.is_empty();
-    let budget = Budget::of(config, deadline(config, Instant::now()));
+    let budget = Budget::of(config, config.ends);
     let made = twins::make(config, trace, budget.deadline)?;
     let mut shrinker = Shrinker {
         config,

@@ -145,10 +145,14 @@ impl Examiner<'_, '_> {
             let state = blamed.state.as_slice();
             let violations = self.judge(case.crash(at.view, state))?.violations;
             let of_state = (state, state == at.view.prefix_after(state));
-            let Some(same) = self.like(case, at, of_state, violations, &blamed.violation)? else { continue };
+            let Some(same) = self.like(case, at, of_state, violations, &blamed.violation)? else {
+                self.means.budget.check_negative()?;
+                continue;
+            };
             is_shown = true;
             let plain = self.with_plain_adapter(case.crash(at.view, state))?;
             if self.like(case, at, of_state, plain, &same)?.is_none() {
+                self.means.budget.check_negative()?;
                 let why = "the build with hooks shows it, the one that people use does not";
                 self.add_unknown(&blamed.violation, why);
                 continue;

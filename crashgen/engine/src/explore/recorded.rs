@@ -115,6 +115,9 @@ impl RecordedRecoveries<'_> {
             return Err(Stop::Unfit(loads.doubt.map(Doubt::text).unwrap_or_default()));
         }
         let outcome = self.reports.number_of(bytes).map_err(Stop::Error)?;
+        if self.reports.report(outcome).own.outcome == Outcome::Broken {
+            self.budget.check(self.recoverer.recoveries)?; // it may have been cut because the time was over
+        }
         let doubt = loads.doubt.or_else(|| doubt_of(self.reports.report(outcome).own.outcome));
         Ok(Run { outcome, loads: loads.by_target, contents: loads.by_contents, doubt })
     }

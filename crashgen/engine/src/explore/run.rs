@@ -5,7 +5,6 @@
 //! see, the next slower one begins anew, and where none does, `mixed` explores the trace in the isolated engine. What was found until then
 //! stays: each finding had a run of its own.
 
-use crate::base::budget::deadline;
 use crate::base::config::{Config, EngineKind};
 use crate::base::error::EngineError;
 use crate::base::output::{Output, Verdict};
@@ -33,7 +32,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
     let trace = &as_it_is.edited(&config.edits);
     let is_full = config.is_full();
     let started = Instant::now();
-    let deadline = deadline(config, started);
+    let deadline = config.ends;
     let mut tally = Tally::default();
     let has_twins = is_full && !trace.has_unknown_operations();
     let made = if has_twins { twins::make(config, trace, deadline)? } else { MadeTwins::default() };

@@ -4,11 +4,14 @@
 //! runs of this target are not believed.
 
 use crate::base::error::EngineError;
+use crate::recovery::reports::parse;
 use crashgen::image::CrashImage;
 use crashgen::replay::{Loads, Manner, Probe, ReplayServer, ServerOptions};
 use crashgen::trace::UnitKey;
+use oracle::Outcome;
 use rustc_hash::FxHashSet;
 use std::rc::Rc;
+use std::time::Instant;
 
 /// A traced server, started when it is first asked.
 pub struct Referee {
@@ -41,7 +44,8 @@ impl Referee {
         server.follow(image)?;
         server.watch(varying)?;
         let (traced_report, traced) = server.run_recorded(probe, Manner::Afresh)?;
-        if traced.doubt.is_some() {
+        let is_time_over = self.options.ends.is_some_and(|ends| Instant::now() >= ends);
+        if traced.doubt.is_some() || (is_time_over && parse(traced_report)?.outcome == Outcome::Broken) {
             return Ok(None);
         }
         if traced_report != report {
