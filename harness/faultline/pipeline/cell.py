@@ -90,6 +90,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         words = ["faultline", "run", self.allocator, "--workload", self.path or self.workload]
         if self.ops:
             words += ["--ops", str(self.ops), "--seed", str(self.seed)]
+        usual_start = "create" if self.workload == "create" else None  # else allocator.toml may say which
         unusual = (
             ("--mutant", self.mutant, None),
             ("--flush", self.flush, "clwb"),
@@ -101,7 +102,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("--leaves", self.leaf_limit, None),
             ("--memory", self.memory_limit_mib, None),
             ("--nested", self.nested, 0),
-            ("--start", self.start, "create"),
+            ("--start", self.start, usual_start),
             ("--probe", self.probe, "full"),
             ("--replay-engine", self.replay_engine, None),
             ("--trace", self.trace, ""),

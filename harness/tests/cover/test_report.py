@@ -6,10 +6,12 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from importlib import resources
+from typing import get_args
 
 import pytest
 
 import samples
+from faultline.base.config import Start
 from faultline.campaign.results import CellResult
 from faultline.pipeline.environment import Environment
 from faultline.pipeline.events import Site, Stage
@@ -121,6 +123,13 @@ def test_the_terminal_says_why_there_is_no_smallest_witness(capsys: pytest.Captu
     found = samples.finding()
     print_results([CellResult(samples.spec(), findings=[found], not_shrunk={found.id: "the tracer died"})])
     assert "not shrunk: the tracer died" in capsys.readouterr().out
+
+
+def test_the_command_of_a_cell_says_where_power_fails_first() -> None:
+    """What holds without --start is the allocator's: pmdk's is workload."""
+    for start in get_args(Start):
+        assert samples.spec(start=start).command_line().endswith(f"--start {start}")
+    assert "--start" not in samples.spec(workload="create", ops=0, start="create").command_line()
 
 
 def test_no_cell_is_unknown_and_not_green() -> None:
