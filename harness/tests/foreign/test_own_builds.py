@@ -503,6 +503,48 @@ def test_meson_builds_it(repository: Repository) -> None:
     assert "fl_hook_instruction" in symbols(repository.built(is_hooked=True).path)
 
 
+CONFIGURE_AC = """\
+AC_INIT([ways], [1.0])
+AM_INIT_AUTOMAKE([foreign subdir-objects])
+AM_PROG_AR
+AC_PROG_CC
+AC_CHECK_FUNCS([process_vm_readv])
+LT_INIT
+AC_CONFIG_HEADERS([config.h])
+AC_CONFIG_FILES([Makefile])
+AC_OUTPUT
+"""
+MAKEFILE_AM = """\
+AM_CPPFLAGS = -D_GNU_SOURCE -include $(top_srcdir)/src/config.h
+lib_LTLIBRARIES = libways.la
+libways_la_SOURCES = src/adapter.c src/more.c
+libways_la_LDFLAGS = -version-info 3:0:2
+check_PROGRAMS = selftest
+selftest_SOURCES = src/selftest.c
+selftest_LDADD = libways.la
+TESTS = selftest
+"""
+
+
+@pytest.mark.skipif(shutil.which("autoreconf") is None, reason="autoconf is not installed")
+@pytest.mark.skipif(shutil.which("automake") is None, reason="automake is not installed")
+@pytest.mark.skipif(shutil.which("libtoolize") is None, reason="libtool is not installed")
+def test_autotools_build_it(repository: Repository) -> None:
+    """A library of libtool's, which lies in a folder of its own."""
+    repository.write("configure.ac", CONFIGURE_AC)
+    repository.write("Makefile.am", MAKEFILE_AM)
+    repository.write("faultline/entry.c", ENTRY_THAT_CALLS)
+    (repository.top / "Makefile").unlink()
+    command = "cd .. && autoreconf -i && mkdir -p build && cd build && ../configure && make && make check"
+    repository.describe(command, outputs='"../build/.libs/libways.so*"')
+    before = repository.files()
+    folder = repository.built(is_hooked=True).path.parent
+    [library] = folder.glob("libways*")
+    assert library.name == "libways.so.1"
+    assert "fl_hook_instruction" in symbols(library)
+    assert repository.files() == before
+
+
 @pytest.mark.parametrize(
     ("command", "outputs", "expected"),
     [
