@@ -30,7 +30,7 @@
 extern "C" {
 #endif
 
-#define FL_ADAPTER_ABI 6u
+#define FL_ADAPTER_ABI 7u
 #define FL_GRAPH_FIELDS 2u
 
 enum fl_status {
@@ -62,6 +62,7 @@ enum fl_capability {
     FL_CAN_RELOCATE = 1u << 8,          /* may be opened at another address than it was created at */
     FL_CAN_NAMES = 1u << 9,             /* FL_SLOTS_NAMES */
     FL_CAN_CHAIN = 1u << 10,            /* FL_SLOTS_CHAIN */
+    FL_CAN_TRANSACTIONS = 1u << 11,     /* begin, commit, abort and write */
 };
 
 enum fl_slot_layout {
@@ -152,6 +153,17 @@ struct fl_adapter {
     /* Optional, may be null; what the contract's `clean_close` is judged by. Whether the open that made heap had to recover it: 0 if
      * it took the heap as a close had left it. */
     int (*has_recovered)(const fl_heap *heap);
+
+    /* FL_CAN_TRANSACTIONS. allocate, free, reallocate and write between begin and commit take effect together, when commit returns; after
+     * abort, or a crash before that, none has. They see what those before them in the transaction did: a slot that one allocated, a
+     * later one may free. Another operation that answers FL_OUT_OF_MEMORY has no effect, and its transaction goes on; if commit
+     * does, the transaction has none. One transaction at a time, by one thread; no heap is closed in one. */
+    int (*begin)(fl_heap *heap);
+    int (*commit)(fl_heap *heap);
+    int (*abort)(fl_heap *heap);
+    /* Overwrites bytes [from, from + bytes) of the slot's object: fill writes them, at the object or where they are logged. Outside
+     * a transaction they are durable on return, and power may leave any part of them before. */
+    int (*write)(fl_heap *heap, uint32_t slot, uint64_t from, uint64_t bytes, fl_fill fill, void *context);
 };
 
 /* The one exported symbol. */

@@ -29,7 +29,7 @@
 #define FL_TRACE_MAGIC "FLTRACE"  /* with its NUL: 8 bytes */
 #define FL_CHUNK_MAGIC 0x4b4e4843u /* "CHNK" */
 #define FL_FOOTER_MAGIC 0x444e4546u /* "FEND" */
-#define FL_TRACE_VERSION 4u
+#define FL_TRACE_VERSION 5u
 #define FL_RECORD_BYTES 32u
 #define FL_PAYLOAD_CELLS(bytes) (((uint64_t)(bytes) + FL_RECORD_BYTES - 1) / FL_RECORD_BYTES)
 #define FL_NO_SITE 0u
@@ -100,7 +100,7 @@ enum fl_kind {
     /* Markers, emitted by the runner. */
     FL_OPERATION_BEGIN,  /* detail: enum fl_operation; file: slot; size: index of the operation in the workload, from 0;
                             offset: bytes (reallocate: new bytes; link, unlink, load: the field); value: object id (link: the
-                            slot linked to; load: the slot whose object's field is loaded) */
+                            slot linked to; load: the slot whose object's field is loaded; write: the first byte written) */
     FL_OPERATION_RETURN, /* detail: enum fl_operation; size: index; value: enum fl_status of adapter.h */
 
     /* What the tracer could not follow; a reader reports it: such a trace is never complete. size: bytes of payload (text) */
@@ -156,6 +156,10 @@ enum fl_operation {
     FL_OP_COLLECT,
     FL_OP_DROP,
     FL_OP_LOAD,
+    FL_OP_BEGIN, /* of a transaction; the kinds have no slot: begin, commit, abort */
+    FL_OP_COMMIT,
+    FL_OP_ABORT,
+    FL_OP_WRITE, /* a part of an object */
 };
 
 /* Client requests by which a runner marks operations (VALGRIND_DO_CLIENT_REQUEST and its like under other tracers);

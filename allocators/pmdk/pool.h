@@ -17,6 +17,7 @@
 #include "adapter.h"
 #include <libpmemobj.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define OBJECT_TYPE 1 /* of all objects */

@@ -98,6 +98,9 @@ facts! {
     /// Objects that the probe allocated and freed are back when the heap is opened again.
     ProbeObjectsBack = RuleId::FreedObjectBack, "probe-objects-back";
 
+    /// Of a transaction that was being committed some changes are there, and some are not.
+    TransactionInPart = RuleId::TransactionInPart, "transaction-in-part";
+
     /// Two live heap blocks of a walk overlap.
     LiveBlocksOverlap(life: LifeName) = RuleId::Overlap, "live-blocks-overlap {life}";
     /// An allocation after recovery overlaps something live.

@@ -10,6 +10,10 @@
 //! not, in any selection, so a slot that none of them touched is judged as usual, while a touched slot may show anything it held
 //! since: its content is not judged, because a lost free may bring back an object whose place was meanwhile used again.
 //!
+//! The operations of a transaction happen together, when its commit does: it changes all their holders. Of an open or aborted one
+//! nothing is expected. A write that no transaction is around may have happened in part while it is pending, so that its bytes are
+//! not judged then.
+//!
 //! One `History` is one heap: a workload of several cases has one for each.
 
 mod begin;
@@ -177,6 +181,8 @@ impl History {
     /// operations, each whole. The recovery is the first operation of the new generation.
     pub fn power_fails(&mut self) {
         let mut next = self.current().clone();
+        next.transaction = None;
+        next.pending.retain(|pending| pending.in_transaction.is_none());
         next.carried = next.pending.len();
         next.last_begun = None;
         self.generations.push(next);
@@ -213,7 +219,7 @@ impl History {
     /// Slots that hold, held or may come to hold an object, in order.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         let now = self.current();
-        let pending = now.pending.iter().filter_map(|pending| pending.holder);
+        let pending = now.pending.iter().flat_map(|pending| &pending.changes).map(|change| change.holder);
         let held = now.holders.range(Holder::Slot(0)..=Holder::Slot(u32::MAX)).map(|(holder, _)| *holder);
         let all: BTreeSet<u32> = held.chain(pending).filter_map(Holder::slot).collect();
         all.into_iter()
@@ -232,15 +238,36 @@ impl History {
     /// Whether an operation of this kind is pending on the holder.
     pub(crate) fn is_pending_on(&self, holder: Holder, kinds: &[OperationKind]) -> bool {
         let mut pending = self.current().pending.iter();
-        pending.any(|pending| pending.holder == Some(holder) && kinds.contains(&pending.operation.kind))
+        let is_changed = |pending: &Pending| pending.changes.iter().any(|change| change.holder == holder);
+        pending.any(|pending| is_changed(pending) && kinds.contains(&pending.operation.kind))
     }
 
     /// Heap blocks that the contract's `leaks = "pending"` allows to leak: one for each operation that was pending at a
     /// crash, creation, recovery and close included, summed over generations and threads. With `durable = "on-close"` an
-    /// operation since the last close counts as pending.
+    /// operation since the last close counts as pending, and those of a transaction count until it has ended.
     pub fn pending_operations(&self) -> u64 {
-        let pending = |generation: &Generation| (generation.pending.len() - generation.carried) as u64;
+        let pending = |generation: &Generation| {
+            let of_transaction = generation.transaction.as_ref().map_or(0, |transaction| transaction.operations);
+            (generation.pending.len() - generation.carried) as u64 + of_transaction
+        };
         self.generations.iter().map(pending).sum::<u64>() + self.current().unsettled_operations
+    }
+
+    /// Index of the begin of the transaction that has neither been committed nor aborted.
+    pub(crate) fn open_transaction(&self) -> Option<OperationIndex> {
+        self.current().transaction.as_ref().map(|transaction| transaction.begun_by)
+    }
+
+    /// Whether the operation is pending in a transaction, and so has no effect of its own.
+    pub(crate) fn is_in_transaction(&self, index: OperationIndex) -> bool {
+        let is_it = |pending: &Pending| pending.operation.index == index && pending.in_transaction.is_some();
+        self.current().pending.iter().any(is_it)
+    }
+
+    /// The commits that are pending.
+    pub(crate) fn pending_commits(&self) -> impl Iterator<Item = OperationIndex> {
+        let operations = self.current().pending.iter().map(|pending| &pending.operation);
+        operations.filter(|operation| operation.kind == OperationKind::Commit).map(|operation| operation.index)
     }
 
     /// Objects that were dropped and not freed, and that nothing reaches, once these pending operations have happened.

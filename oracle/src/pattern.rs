@@ -16,8 +16,27 @@ use std::ops::Range;
 pub struct Segment {
     /// Offset in the object of the first byte after the run.
     pub end: u64,
-    /// Object id.
+    /// Object id; [`UNKNOWN`]: nobody promised what is there.
     pub object: u32,
+}
+
+/// The object id of a run that may hold anything: power failed while it was overwritten.
+pub const UNKNOWN: u32 = 0;
+
+/// The parts of the first `bytes` bytes whose content is known, in order. What lies past the last segment is.
+pub fn known_ranges(segments: &[Segment], bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    let starts = std::iter::once(0).chain(segments.iter().map(|segment| segment.end));
+    let ends = segments.iter().map(|segment| (segment.end, segment.object != UNKNOWN)).chain([(u64::MAX, true)]);
+    let ranges = starts.zip(ends).filter(|(_, (_, is_known))| *is_known);
+    let mut ranges =
+        ranges.map(move |(start, (end, _))| start..end.min(bytes)).filter(|range| !range.is_empty()).peekable();
+    std::iter::from_fn(move || {
+        let mut range = ranges.next()?;
+        while let Some(next) = ranges.next_if(|next| next.start == range.end) {
+            range.end = next.end;
+        }
+        Some(range)
+    })
 }
 
 /// Object ids are told apart by this many low bits: more do not fit the pattern.

@@ -70,6 +70,8 @@ rules! {
         "the target dies, hangs or refuses in an operation of the workload, or when its heap is opened again and used, and power did not fail at all";
     RecoverySkipped = 18, "a crash image was opened as if it had been closed",
         "what is broken was not recovered: open took a heap that was not closed as a close had left it";
+    TransactionInPart = 19, "a transaction took effect in part",
+        "power failed in a commit, and of the transaction's changes some are there and some are not";
 }
 
 impl RuleId {

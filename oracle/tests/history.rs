@@ -207,8 +207,17 @@ fn another_process_is_no_other_thread() {
 #[test]
 fn markers_that_do_not_fit_are_refused_with_a_reason() {
     let created = || Script::created().allocated(1, 10).history;
-    let operation =
-        |thread, kind, slot| Operation { thread, kind, index: 9, slot, bytes: 8, object: 10, field: 0, other_slot: 0 };
+    let operation = |thread, kind, slot| Operation {
+        thread,
+        kind,
+        index: 9,
+        slot,
+        bytes: 8,
+        object: 10,
+        from: 0,
+        field: 0,
+        other_slot: 0,
+    };
     let refused = |mut history: History, operation: Operation| history.begin(operation).unwrap_err().to_string();
     let absent = History::new(Durable::OnReturn);
     assert!(refused(absent, operation(0, OperationKind::Allocate, 2)).contains("before create has returned"));
@@ -334,7 +343,7 @@ fn the_number_changes_with_references_and_with_what_a_close_leaves() {
 fn markers_of_references_that_do_not_fit_are_refused_with_a_reason() {
     let script = Script::created().allocated(0, 10).allocated(1, 10).linked(0, 0, 1);
     let refused = |script: &Script, kind, slot, field, other_slot| {
-        let operation = Operation { thread: 0, kind, index: 9, slot, bytes: 0, object: 0, field, other_slot };
+        let operation = Operation { thread: 0, kind, index: 9, slot, bytes: 0, object: 0, from: 0, field, other_slot };
         script.history.clone().begin(operation).expect_err("it does not fit").to_string()
     };
     use OperationKind::{Drop, Free, Link, Load, Reallocate, Unlink};
@@ -350,8 +359,17 @@ fn markers_of_references_that_do_not_fit_are_refused_with_a_reason() {
     let mut busy = script.clone();
     busy.begin_on(1, OperationKind::Free, 0, 0);
     assert!(refused(&busy, Link, 1, 0, 0).contains("slot 0, on which operation 4 is pending"));
-    let nameless =
-        Operation { thread: 0, kind: Reallocate, index: 9, slot: 1, bytes: 8, object: 10, field: 0, other_slot: 0 };
+    let nameless = Operation {
+        thread: 0,
+        kind: Reallocate,
+        index: 9,
+        slot: 1,
+        bytes: 8,
+        object: 10,
+        from: 0,
+        field: 0,
+        other_slot: 0,
+    };
     assert!(script.history.clone().begin(nameless).unwrap_err().to_string().contains(held));
 }
 
@@ -397,7 +415,7 @@ fn a_recovery_overlaps_nothing_that_a_crash_ended() {
     let expected = |script: Script| {
         let mut script = crashed(script);
         let (thread, index, kind) = (0, 100, OperationKind::Open);
-        let open = Operation { thread, kind, index, slot: 0, bytes: 0, object: 0, field: 0, other_slot: 0 };
+        let open = Operation { thread, kind, index, slot: 0, bytes: 0, object: 0, from: 0, field: 0, other_slot: 0 };
         script.history.begin(open).expect("markers in order");
         script.history.returned(thread, index, Status::Ok).expect("it has begun");
         script.history.recovered(&[], &[], Fill::Before);

@@ -38,6 +38,10 @@ static const struct function FUNCTIONS[] = {
     FUNCTION(load, FL_CAN_LINK),
     FUNCTION(read_field, FL_CAN_LINK),
     FUNCTION(word_target, FL_CAN_COLLECT),
+    FUNCTION(begin, FL_CAN_TRANSACTIONS),
+    FUNCTION(commit, FL_CAN_TRANSACTIONS),
+    FUNCTION(abort, FL_CAN_TRANSACTIONS),
+    FUNCTION(write, FL_CAN_TRANSACTIONS),
 };
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -45,9 +49,17 @@ static const struct {
     uint64_t bit;
     const char *name;
 } CAPABILITIES[] = {
-    {FL_CAN_WALK, "walk"},       {FL_CAN_CHECK, "check"},     {FL_CAN_BOUNDS, "bounds"}, {FL_CAN_SETTLE, "settle"},
-    {FL_CAN_COLLECT, "collect"}, {FL_CAN_THREADS, "threads"}, {FL_CAN_LINK, "link"},     {FL_CAN_RELOCATE, "relocate"},
-    {FL_CAN_NAMES, "names"},     {FL_CAN_CHAIN, "chain"},
+    {FL_CAN_WALK, "walk"},
+    {FL_CAN_CHECK, "check"},
+    {FL_CAN_BOUNDS, "bounds"},
+    {FL_CAN_SETTLE, "settle"},
+    {FL_CAN_COLLECT, "collect"},
+    {FL_CAN_THREADS, "threads"},
+    {FL_CAN_LINK, "link"},
+    {FL_CAN_RELOCATE, "relocate"},
+    {FL_CAN_NAMES, "names"},
+    {FL_CAN_CHAIN, "chain"},
+    {FL_CAN_TRANSACTIONS, "transactions"},
 };
 
 const char *status_name(int status) {

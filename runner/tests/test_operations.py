@@ -17,6 +17,7 @@ from faultline.workload.operations import (
     GRAPH_OPERATIONS,
     SLOT_OPERATIONS,
     THREAD_OPERATIONS,
+    TRANSACTION_BOUNDS,
     WITH_OTHER_SLOT,
 )
 
@@ -36,8 +37,10 @@ class OperationOfC(ctypes.Structure):
         ("fills_slot", ctypes.c_bool),
         ("empties_slot", ctypes.c_bool),
         ("makes_object", ctypes.c_bool),
+        ("may_lack_room", ctypes.c_bool),
         ("is_of_graph", ctypes.c_bool),
         ("is_of_threads", ctypes.c_bool),
+        ("bounds_transaction", ctypes.c_bool),
     )
 
 
@@ -82,6 +85,8 @@ def test_the_harness_has_the_runners_operations(runners: dict[str, Operation]) -
     def those(fact: str) -> set[str]:
         return {word for word, operation in on_slots.items() if getattr(operation.facts, fact)}
 
+    bounds = {word for word, operation in runners.items() if operation.facts.bounds_transaction}
+    assert bounds == set(TRANSACTION_BOUNDS)
     assert those("fills_slot") == FILLING
     assert those("empties_slot") == EMPTYING
     assert those("is_of_threads") == set(THREAD_OPERATIONS)
@@ -101,4 +106,6 @@ def test_the_engine_has_the_runners_operations(runners: dict[str, Operation]) ->
         expected = "Slot" if operation.operands else "Heap"
         if "FIELD" in operation.operands:
             expected = "FieldAndSlot" if word in WITH_OTHER_SLOT else "Field"
+        if "START" in operation.operands:
+            expected = "Part"
         assert about[word] == ("NewObject" if operation.facts.makes_object else expected), word

@@ -664,6 +664,33 @@ def test_a_signal_ends_the_server_and_its_target(serve: Callable[..., Server]) -
         ("workload 1\nslots 8\ncase\nfree 3\n", "4: free: slot 3 is empty; allocate it first"),
         ("workload 1\nslots 8\ncase\nallocate 0 8\ncase\nreallocate 0 9\n", "6: reallocate: slot 0 is empty"),
         ("workload 1\nslots 8\ncase\nfree 1 2 3 4\n", "4: expected `free SLOT`"),
+        ("workload 1\nslots 8\ncase\ncommit\n", "4: commit: no transaction is open; begin one first"),
+        ("workload 1\nslots 8\ncase\nabort\n", "4: abort: no transaction is open; begin one first"),
+        ("workload 1\nslots 8\ncase\nbegin\nbegin\n", "5: begin: a transaction is open; commit or abort it first"),
+        ("workload 1\nslots 8\ncase\nbegin\nreopen\n", "5: reopen in a transaction; commit or abort it first"),
+        ("workload 1\nslots 8\ncase\nbegin\ncase\n", "5: case in a transaction; commit or abort it first"),
+        ("workload 1\nslots 8\ncase\nbegin\n", "5: the file ends in a transaction; commit or abort it first"),
+        (
+            "workload 1\nslots 8\ncase\nbegin\nthread 1 allocate 0 8\n",
+            "5: allocate: a workload has transactions and writes, or `thread`, not both",
+        ),
+        (
+            "workload 1\nslots 8\ncase\nthread 1 allocate 0 8\njoin\nbegin\n",
+            "6: begin: a workload has transactions and writes, or `thread`, not both",
+        ),
+        (
+            "workload 1\nslots 8\ncase\nbegin\nallocate 0 8\nabort\nfree 0\n",
+            "7: free: slot 0 is empty; allocate it first",
+        ),
+        ("workload 1\nslots 8\ncase\nallocate 0 64\nwrite 0 4 8\n", "5: first byte is 4, expected a multiple of 8"),
+        (
+            "workload 1\nslots 8\ncase\nallocate 0 64\nwrite 0 56 16\n",
+            "5: write: it ends at byte 72, the object in slot 0 at byte 64",
+        ),
+        (
+            "workload 1\nslots 8 graph\ncase\nbegin\n",
+            "4: begin: there are no transactions with `slots COUNT graph`",
+        ),
         ("workload 1\nslots 8\ncase\nmalloc 1 2\n", "4: `malloc` is no operation"),
         ("workload 1\nslots 8\ncase now\n", "3: expected `case`"),
         ("workload 1\nslots 8 tree\ncase\n", "2: slot layout is `tree`, expected root, names, chain or graph"),
@@ -1111,7 +1138,7 @@ def test_check_adapter_prints_name_and_capabilities(runner: Path, adapter: Calla
     ("flags", "message"),
     [
         (("-DNO_SYMBOL",), "no symbol faultline_adapter"),
-        (("-DABI=7",), "adapter of ABI version 7, expected 6"),
+        (("-DABI=8",), "adapter of ABI version 8, expected 7"),
         (("-DNO_REALLOCATE",), "adapter test has no function reallocate, which is required"),
         (("-DNO_WALK",), "adapter test has no function walk, which is promised by a capability bit"),
         (("-DCAPABILITIES=FL_CAN_LINK",), "adapter test has capability link without walk"),

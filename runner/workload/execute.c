@@ -37,6 +37,9 @@ static void check_needs(const struct options *options, const struct workload *wo
     if ((adapter->capabilities & BITS[workload->layout]) != BITS[workload->layout])
         fail(EXIT_BAD_INPUT, "%s: the workload needs `slots COUNT %s`, which %s does not have; choose a workload of root slots",
              workload->path, layout, adapter->name);
+    if (workload->has_transactions && (adapter->capabilities & FL_CAN_TRANSACTIONS) == 0)
+        fail(EXIT_BAD_INPUT, "%s: the workload has transactions or writes, which %s does not support; choose a workload without",
+             workload->path, adapter->name);
     if (workload->worker_count > 0 && (adapter->capabilities & FL_CAN_THREADS) == 0)
         fail(EXIT_BAD_INPUT, "%s: the workload has threads, which %s does not support; choose a workload without `thread`",
              workload->path, adapter->name);

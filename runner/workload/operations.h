@@ -18,18 +18,23 @@ enum operand {
     OPERAND_FIELD,
     OPERAND_TARGET, /* the slot linked to */
     OPERAND_FROM,   /* the slot whose object's field is loaded */
+    OPERAND_START,  /* the first byte written */
+    OPERAND_LENGTH, /* how many bytes are written */
 };
 #define MOST_OPERANDS 3u
 
 struct operation {
     enum fl_operation kind;
     const char *word;
-    enum operand operands[MOST_OPERANDS]; /* none: it is no line of its own, and the main thread's alone */
+    enum operand
+        operands[MOST_OPERANDS]; /* none: it is the main thread's alone, and no line of its own unless it bounds a transaction */
     bool fills_slot;    /* needs an empty slot; the others a slot with an object */
     bool empties_slot;
     bool makes_object;  /* asks for memory, and fills it */
+    bool may_lack_room; /* and then it has no effect */
     bool is_of_graph;   /* of the graph layout only */
     bool is_of_threads; /* workers run it, too */
+    bool bounds_transaction; /* begins or ends one: a line of the main thread's alone */
 };
 
 extern const struct operation OPERATIONS[];
@@ -41,6 +46,7 @@ const char *operand_name(enum operand operand);
 /* Null: there is none with that number, or no line that begins with that word. */
 const struct operation *operation_of(enum fl_operation kind);
 const struct operation *find_operation(const char *word);
+bool is_line(const struct operation *operation);
 /* On a slot, between two markers; the others are of a whole heap. */
 bool has_slot(enum fl_operation kind);
 

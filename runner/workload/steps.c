@@ -6,13 +6,17 @@
  */
 #include "workload/workload.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <valgrind/valgrind.h>
 
 static void mark_begin(const struct step *step) {
-    bool makes_object = operation_of(step->kind)->makes_object;
-    VALGRIND_DO_CLIENT_REQUEST_STMT(FL_REQUEST_BEGIN, step->kind, step->index, step->slot, makes_object ? step->bytes : step->field,
-                                    makes_object ? step->index + 1 : step->other);
+    uint64_t bytes = step->field, object = step->other;
+    if (operation_of(step->kind)->makes_object)
+        bytes = step->bytes, object = step->index + 1;
+    else if (step->kind == FL_OP_WRITE)
+        bytes = step->bytes, object = step->start;
+    VALGRIND_DO_CLIENT_REQUEST_STMT(FL_REQUEST_BEGIN, step->kind, step->index, step->slot, bytes, object);
 }
 
 static void mark_return(const struct step *step, int status) {
@@ -45,10 +49,27 @@ static int call_adapter(struct execution *execution, const struct step *step) {
     case FL_OP_UNLINK: return adapter->unlink(execution->heap, step->slot, step->field);
     case FL_OP_DROP: return adapter->drop(execution->heap, step->slot);
     case FL_OP_LOAD: return adapter->load(execution->heap, step->slot, step->other, step->field);
+    case FL_OP_BEGIN: return adapter->begin(execution->heap);
+    case FL_OP_COMMIT: return adapter->commit(execution->heap);
+    case FL_OP_ABORT: return adapter->abort(execution->heap);
+    case FL_OP_WRITE: return adapter->write(execution->heap, step->slot, step->start, step->bytes, pattern_fill, &fill);
     case FL_OP_CASE:
     case FL_OP_COLLECT: break;
     }
     return FL_OK;
+}
+
+static void begin_transaction(struct execution *execution) {
+    size_t bytes = left_bytes(execution->workload);
+    execution->left_at_begin = allocate_or_fail(NULL, bytes);
+    memcpy(execution->left_at_begin, execution->left, bytes);
+}
+
+static void end_transaction(struct execution *execution, bool has_effect) {
+    if (!has_effect)
+        memcpy(execution->left, execution->left_at_begin, left_bytes(execution->workload));
+    free(execution->left_at_begin);
+    execution->left_at_begin = NULL;
 }
 
 static void note_effect(struct execution *execution, const struct step *step) {
@@ -56,6 +77,10 @@ static void note_effect(struct execution *execution, const struct step *step) {
         memset(execution->left, 0, left_bytes(execution->workload));
     if (step->kind == FL_OP_CLOSE)
         execution->heap = NULL;
+    if (step->kind == FL_OP_BEGIN)
+        begin_transaction(execution);
+    if (step->kind == FL_OP_COMMIT || step->kind == FL_OP_ABORT)
+        end_transaction(execution, step->kind == FL_OP_COMMIT);
     const struct operation *operation = operation_of(step->kind);
     if (operation->empties_slot)
         execution->left->live_bytes[step->slot] = 0;
@@ -79,9 +104,10 @@ static void note_tally(struct tally *tally, const struct step *step, int status)
 
 /* An earlier operation that ran out of memory left it nothing to work on. In the graph layout that may be far from it. */
 static bool is_skipped(const struct execution *execution, const struct step *step) {
-    bool needs_object = step->kind == FL_OP_FREE || step->kind == FL_OP_REALLOCATE;
-    return (needs_object && execution->left->live_bytes[step->slot] == 0) ||
-           (has_slot(step->kind) && execution->left->is_case_over);
+    uint64_t needed = step->kind == FL_OP_FREE || step->kind == FL_OP_REALLOCATE ? 1
+                      : step->kind == FL_OP_WRITE                                ? step->start + step->bytes
+                                                                                 : 0;
+    return execution->left->live_bytes[step->slot] < needed || (has_slot(step->kind) && execution->left->is_case_over);
 }
 
 /* In the step's own thread. */
@@ -98,7 +124,7 @@ static void execute_step(struct execution *execution, const struct step *step) {
     int status = call_adapter(execution, step);
     mark_return(step, status);
     note_tally(execution->tally, step, status);
-    bool is_refused = status != FL_OK && (status != FL_OUT_OF_MEMORY || !operation_of(step->kind)->makes_object);
+    bool is_refused = status != FL_OK && (status != FL_OUT_OF_MEMORY || !operation_of(step->kind)->may_lack_room);
     if (is_refused && execution->refused != NULL)
         execution->refused(execution, step, status);
     if (status == FL_OK)
@@ -107,9 +133,11 @@ static void execute_step(struct execution *execution, const struct step *step) {
         fail(EXIT_INFRASTRUCTURE, "%s: operation %u (%s of slot %u, %llu bytes) answered %s: %s", execution->adapter->name,
              step->index, operation_of(step->kind)->word, step->slot, (unsigned long long)step->bytes, status_name(status),
              execution->adapter->message());
+    else if (step->kind == FL_OP_COMMIT)
+        end_transaction(execution, false);
     else if (execution->workload->layout == FL_SLOTS_GRAPH)
         execution->left->is_case_over = true;
-    if (execution->after != NULL)
+    if (execution->after != NULL && execution->left_at_begin == NULL)
         execution->after(execution, step);
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define MAX_WORDS 5 /* `thread N reallocate SLOT BYTES` */
+#define WORD_BYTES 8u /* what is written begins and ends with a whole word, so that contents can tell of it */
 /* Object ids are operation index + 1 and have 24 bits; the drain's is the last one. */
 #define MAX_OPERATIONS (PROBE_OBJECT - 1)
 
@@ -22,12 +23,14 @@ struct parser {
     bool has_version, has_slots, has_case;
     uint32_t segment; /* part between two joins, counted over the file */
     struct slot_use *uses; /* by slot */
+    struct slot_use *uses_at_begin; /* of the transaction that is open; null: none is */
     struct links *links;   /* of the graph layout, else null */
 };
 
 /* A slot as the file alone tells it: as if every allocate succeeded. */
 struct slot_use {
     bool is_live;
+    uint64_t bytes; /* of its object */
     uint32_t segment, thread; /* that used it last; segment 0: none */
 };
 
@@ -121,8 +124,14 @@ static void expect_words(const struct parser *parser, int count, int expected, c
         BAD_LINE(parser, "expected `%s`", form);
 }
 
+static void expect_no_transaction(const struct parser *parser, const char *what) {
+    if (parser->uses_at_begin != NULL)
+        BAD_LINE(parser, "%s in a transaction; commit or abort it first", what);
+}
+
 static void read_case(struct parser *parser, int count) {
     expect_words(parser, count, 1, "case");
+    expect_no_transaction(parser, "case");
     if (parser->has_case)
         add_plain(parser, FL_OP_CLOSE);
     parser->has_case = true;
@@ -134,6 +143,7 @@ static void read_case(struct parser *parser, int count) {
 
 static void read_reopen(struct parser *parser, int count) {
     expect_words(parser, count, 1, "reopen");
+    expect_no_transaction(parser, "reopen");
     add_plain(parser, FL_OP_CLOSE);
     parser->workload->session_count++;
     add_plain(parser, FL_OP_OPEN);
@@ -154,7 +164,7 @@ static void take_slot(struct parser *parser, const char *word, uint32_t slot, ui
 
 /* Operations on slots that the main thread or workers run. */
 static bool is_listed(const struct operation *operation, bool is_of_threads) {
-    return has_slot(operation->kind) && (operation->is_of_threads || !is_of_threads);
+    return is_line(operation) && (operation->is_of_threads || !is_of_threads);
 }
 
 /* Their words, as in a sentence: `allocate, free or reallocate`. */
@@ -199,6 +209,13 @@ static uint32_t read_field(const struct parser *parser, const char *word) {
     return (uint32_t)read_number(parser, word, "field", 0, FL_GRAPH_FIELDS - 1);
 }
 
+static uint64_t read_words(const struct parser *parser, const char *word, const char *what, uint64_t least, uint64_t most) {
+    uint64_t value = read_number(parser, word, what, least, most);
+    if (value % WORD_BYTES != 0)
+        BAD_LINE(parser, "%s is %s, expected a multiple of %u", what, word, WORD_BYTES);
+    return value;
+}
+
 static void read_operand(const struct parser *parser, enum operand operand, const char *word, struct step *step) {
     switch (operand) {
     case OPERAND_NONE: break;
@@ -207,6 +224,8 @@ static void read_operand(const struct parser *parser, enum operand operand, cons
     case OPERAND_FIELD: step->field = read_field(parser, word); break;
     case OPERAND_TARGET:
     case OPERAND_FROM: step->other = read_slot(parser, word); break;
+    case OPERAND_START: step->start = (uint32_t)read_words(parser, word, "first byte", 0, UINT32_MAX); break;
+    case OPERAND_LENGTH: step->bytes = read_words(parser, word, "length in bytes", WORD_BYTES, UINT32_MAX); break;
     }
 }
 
@@ -224,6 +243,10 @@ static void check_slots(const struct parser *parser, const struct operation *ope
         BAD_LINE(parser, "%s: slot %u is in use; free%s it first", word, step->slot, parser->links != NULL ? " or drop" : "");
     if (!operation->fills_slot && !is_live)
         BAD_LINE(parser, "%s: slot %u is empty; allocate it first", word, step->slot);
+    const struct slot_use *use = &parser->uses[step->slot];
+    if (step->kind == FL_OP_WRITE && step->start + step->bytes > use->bytes)
+        BAD_LINE(parser, "write: it ends at byte %llu, the object in slot %u at byte %llu",
+                 (unsigned long long)(step->start + step->bytes), step->slot, (unsigned long long)use->bytes);
     if (has_other_slot(operation) && !parser->uses[step->other].is_live)
         BAD_LINE(parser, "%s: slot %u is empty; allocate it first", word, step->other);
 }
@@ -252,9 +275,43 @@ static void follow_links(struct parser *parser, struct step *step) {
     }
 }
 
+/* Operations of several threads that overlap have no transaction in common. */
+static void check_transaction(const struct parser *parser, const struct operation *operation) {
+    bool is_open = parser->uses_at_begin != NULL;
+    if (operation->kind == FL_OP_BEGIN && parser->links != NULL)
+        BAD_LINE(parser, "begin: there are no transactions with `slots COUNT graph`");
+    if (operation->kind == FL_OP_BEGIN && is_open)
+        BAD_LINE(parser, "begin: a transaction is open; commit or abort it first");
+    if (operation->bounds_transaction && operation->kind != FL_OP_BEGIN && !is_open)
+        BAD_LINE(parser, "%s: no transaction is open; begin one first", operation->word);
+    if (parser->workload->has_transactions && parser->workload->worker_count > 0)
+        BAD_LINE(parser, "%s: a workload has transactions and writes, or `thread`, not both", operation->word);
+}
+
+/* What an aborted transaction did to the slots it did not do. */
+static void read_bound(struct parser *parser, const struct operation *operation) {
+    size_t bytes = parser->workload->slots * sizeof *parser->uses;
+    if (operation->kind == FL_OP_BEGIN) {
+        parser->uses_at_begin = allocate_or_fail(NULL, bytes);
+        memcpy(parser->uses_at_begin, parser->uses, bytes);
+    } else {
+        if (operation->kind == FL_OP_ABORT)
+            memcpy(parser->uses, parser->uses_at_begin, bytes);
+        free(parser->uses_at_begin);
+        parser->uses_at_begin = NULL;
+    }
+    add_plain(parser, operation->kind);
+}
+
 static void read_operation(struct parser *parser, uint32_t thread, char *const *words, int count) {
     const struct operation *operation = read_kind(parser, thread, words, count);
     struct step step = {.kind = operation->kind, .thread = thread};
+    parser->workload->has_transactions |= operation->bounds_transaction || operation->kind == FL_OP_WRITE;
+    check_transaction(parser, operation);
+    if (operation->bounds_transaction) {
+        read_bound(parser, operation);
+        return;
+    }
     for (int i = 1; i < count; i++)
         read_operand(parser, operation->operands[i - 1], words[i], &step);
     take_slot(parser, words[0], step.slot, thread);
@@ -262,6 +319,8 @@ static void read_operation(struct parser *parser, uint32_t thread, char *const *
     if (parser->links != NULL)
         follow_links(parser, &step);
     parser->uses[step.slot].is_live = !operation->empties_slot;
+    if (operation->makes_object)
+        parser->uses[step.slot].bytes = step.bytes;
     add_step(parser, step);
 }
 
@@ -334,6 +393,7 @@ struct workload *workload_read(const char *path) {
                  !parser.has_version ? "`workload 1`"
                  : !parser.has_slots ? "`slots COUNT`"
                                      : "`case`");
+    expect_no_transaction(&parser, "the file ends");
     add_plain(&parser, FL_OP_CLOSE);
     free(parser.uses);
     links_free(parser.links);

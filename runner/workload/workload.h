@@ -37,7 +37,8 @@ struct step {
     uint32_t field; /* link, unlink, load */
     uint32_t case_number;
     uint32_t session;
-    uint64_t bytes; /* allocate, reallocate: asked for; load: of the object */
+    uint64_t bytes; /* allocate, reallocate: asked for; load: of the object; write: how many */
+    uint32_t start; /* write: the first byte */
 };
 struct workload {
     const char *path;
@@ -46,6 +47,7 @@ struct workload {
     uint32_t slots, case_count, session_count;
     enum fl_slot_layout layout;
     uint32_t worker_count; /* highest worker number, 0: everything is the main thread's */
+    bool has_transactions; /* or writes, which the same capability is for */
 };
 struct workload *workload_read(const char *path);
 const char *layout_name(enum fl_slot_layout layout);
@@ -88,12 +90,14 @@ struct execution {
     char case_folder[4096];
     fl_heap *heap;                  /* null: no case is open */
     struct left *left;              /* by what ran so far; the next session goes on with it */
+    struct left *left_at_begin;     /* of the transaction that is open; null: none is */
     struct workers *workers;        /* of the open heap; null: none was started */
     struct tally *tally;            /* null: nobody asks */
     /* Called before each operation, and when one answers an error that ends the execution. May be null. */
     void (*before)(struct execution *execution, const struct step *step);
     void (*refused)(struct execution *execution, const struct step *step, int status);
-    /* Called after each operation's return, with the heap open unless it was closed. May be null. */
+    /* Called after each operation's return, with the heap open unless it was closed; in a transaction after its end only. May be
+     * null. */
     void (*after)(struct execution *execution, const struct step *step);
     void *context;
 };

@@ -27,6 +27,14 @@ pub enum OperationKind {
     Drop,
     /// Sets an empty slot to what a field of another slot's object holds.
     Load,
+    /// Begins a transaction: what follows takes effect when it is committed.
+    Begin,
+    /// Lets the operations since begin take effect, all at once.
+    Commit,
+    /// Ends the transaction; its operations have no effect.
+    Abort,
+    /// Overwrites a part of a slot's object.
+    Write,
 }
 
 /// Of an operation: its kind, its number in traces, its word, and what it is about.
@@ -45,9 +53,11 @@ enum About {
     Field,
     /// The same, and a second slot.
     FieldAndSlot,
+    /// A part of a slot's object.
+    Part,
 }
 
-const KINDS: [Row; 10] = [
+const KINDS: [Row; 14] = [
     (OperationKind::Create, 2, "create", About::Heap),
     (OperationKind::Open, 3, "open", About::Heap),
     (OperationKind::Close, 4, "close", About::Heap),
@@ -58,6 +68,10 @@ const KINDS: [Row; 10] = [
     (OperationKind::Unlink, 9, "unlink", About::Field),
     (OperationKind::Drop, 11, "drop", About::Slot),
     (OperationKind::Load, 12, "load", About::FieldAndSlot),
+    (OperationKind::Begin, 13, "begin", About::Heap),
+    (OperationKind::Commit, 14, "commit", About::Heap),
+    (OperationKind::Abort, 15, "abort", About::Heap),
+    (OperationKind::Write, 16, "write", About::Part),
 ];
 
 impl OperationKind {
@@ -77,7 +91,7 @@ impl OperationKind {
         self.row().2
     }
 
-    /// Whether it changes what a slot or a field holds: all but create, open and close.
+    /// Whether it is done to a slot: all but create, open, close and those that begin or end a transaction.
     #[must_use]
     pub fn has_slot(self) -> bool {
         self.row().3 != About::Heap
@@ -100,6 +114,18 @@ impl OperationKind {
     pub fn makes_object(self) -> bool {
         self.row().3 == About::NewObject
     }
+
+    /// Whether it writes content, which is told by an object id of its own.
+    #[must_use]
+    pub fn has_content(self) -> bool {
+        matches!(self.row().3, About::NewObject | About::Part)
+    }
+
+    /// Whether the heap is another one once it has happened: operations on slots, create and commit.
+    #[must_use]
+    pub fn has_effect(self) -> bool {
+        self.has_slot() || matches!(self, OperationKind::Create | OperationKind::Commit)
+    }
 }
 
 #[cfg(test)]
@@ -113,6 +139,6 @@ mod tests {
             assert_eq!(OperationKind::from_number(row.1), Some(row.0));
         }
         assert_eq!(OperationKind::from_number(1), None, "a case is no operation");
-        assert_eq!(OperationKind::from_number(13), None);
+        assert_eq!(OperationKind::from_number(17), None);
     }
 }

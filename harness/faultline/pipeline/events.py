@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from faultline.base.text import count
-from faultline.workload.operations import THREAD_OPERATIONS
+from faultline.workload.operations import GRAPH_OPERATIONS, SLOT_OPERATIONS
 
 ORDINALS = ("", "first", "second", "third")
 """Of generations: after so many crashes."""
@@ -290,7 +290,7 @@ def operation_words(operation: dict[str, Any]) -> str:
     """operation 3 (allocate, slot 1, 64 bytes)"""
     name = _name_of(operation.get("index", 0), operation.get("generation", 0))
     words = [f"{operation.get('kind', 'operation')}"]
-    if operation.get("kind") in THREAD_OPERATIONS:
+    if operation.get("kind") in SLOT_OPERATIONS and operation.get("kind") not in GRAPH_OPERATIONS:
         words.append(f"slot {operation.get('slot')}")
     if operation.get("bytes"):
         words.append(f"{operation['bytes']} bytes")

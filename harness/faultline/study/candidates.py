@@ -9,7 +9,16 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from faultline.workload.links import GRAPH_FIELDS
-from faultline.workload.operations import EMPTYING, FILLING, SLOT_OPERATIONS, WITH_OTHER_SLOT, Operation, Workload
+from faultline.workload.operations import (
+    EMPTYING,
+    FILLING,
+    SLOT_OPERATIONS,
+    TRANSACTION_BOUNDS,
+    WITH_OTHER_SLOT,
+    WORD_BYTES,
+    Operation,
+    Workload,
+)
 from faultline.workload.slots import well_formed
 
 Operations = tuple[Operation, ...]
@@ -54,8 +63,8 @@ def size(operations: Operations) -> tuple[int, int]:
 
 
 def case_at(workload: Workload, index: int) -> tuple[int, Operations]:
-    """Number of the case that operation `index` (as in FORMAT) is of, and its operations up to that one; where threads run, up to
-    the next join."""
+    """Number of the case that operation `index` (as in FORMAT) is of, and its operations up to that one; in a transaction up to its
+    end, where threads run up to the next join."""
     number, next_index, kept = -1, 0, 0
     cases: list[list[Operation]] = []
     for operation in workload.operations:
@@ -71,6 +80,9 @@ def case_at(workload: Workload, index: int) -> tuple[int, Operations]:
         next_index += {"reopen": 2, "join": 0}.get(operation.kind, 1)
         kept = len(cases[-1]) if is_before else kept
     case = cases[-1]
+    bounds = [at for at, operation in enumerate(case) if operation.kind in TRANSACTION_BOUNDS]
+    if kept and sum(at < kept for at in bounds) % 2:
+        kept = next(at for at in bounds if at >= kept) + 1
     if any(operation.thread for operation in case):
         joins = (at for at in range(kept, len(case)) if case[at].kind in ("join", "reopen"))
         kept = next(joins, len(case))
@@ -109,20 +121,32 @@ def smaller_sizes(operations: Operations, at: int, alphabet: list[int]) -> list[
     """With each smaller size of the alphabet in that operation, smallest first."""
     now = operations[at]
     smaller = (replace(now, size_bytes=one) for one in sorted(alphabet) if one < now.size_bytes)
-    return [(*operations[:at], one, *operations[at + 1 :]) for one in smaller]
+    shrunk = ((*operations[:at], one, *operations[at + 1 :]) for one in smaller)
+    return [one for one in shrunk if not _has_writes(one) or len(well_formed(one, "root")) == len(one)]
+
+
+def _has_writes(operations: Operations) -> bool:
+    return any(operation.kind == "write" for operation in operations)
 
 
 def enumerated(shape: Shape, kinds: frozenset[str], sizes: Sequence[int], depth: int) -> Iterator[Operations]:
-    """All workloads of `depth` operations of these kinds and sizes on the lowest slots; no reopen follows another."""
+    """All workloads of `depth` operations of these kinds and sizes on the lowest slots; no reopen follows another, and no
+    transaction is left open."""
+    for one in _beginnings(shape, kinds, sizes, depth):
+        if len(well_formed(one, shape.layout)) == depth:
+            yield one
+
+
+def _beginnings(shape: Shape, kinds: frozenset[str], sizes: Sequence[int], depth: int) -> Iterator[Operations]:
     if depth == 0:
         yield ()
         return
-    for before in enumerated(shape, kinds, sizes, depth - 1):
+    for before in _beginnings(shape, kinds, sizes, depth - 1):
         slots = range(min(shape.slots, 1 + sum(one.kind in FILLING for one in before)))
         for operation in _alphabet(kinds, sizes, slots):
             is_idle = operation.kind == "reopen" and (not before or before[-1].kind == "reopen")
             after = (*before, operation)
-            if not is_idle and len(well_formed(after, shape.layout)) == depth and _is_lowest(after):
+            if not is_idle and well_formed(after, shape.layout)[:depth] == after and _is_lowest(after):
                 yield after
 
 
@@ -137,8 +161,10 @@ def _alphabet(kinds: frozenset[str], sizes: Sequence[int], slots: range) -> Iter
         "FIELD": ("field", range(GRAPH_FIELDS)),
         "TARGET": ("other", slots),
         "FROM": ("other", slots),
+        "START": ("start", range(1)),
+        "LENGTH": ("size_bytes", sorted({one - one % WORD_BYTES for one in sizes if one >= WORD_BYTES})),
     }
-    for kind in (*SLOT_OPERATIONS, "reopen"):
+    for kind in (*SLOT_OPERATIONS, *TRANSACTION_BOUNDS, "reopen"):
         if kind in kinds:
             words = SLOT_OPERATIONS.get(kind, "").split()
             for values in product(*(ranges[word][1] for word in words)):
@@ -204,8 +230,10 @@ def _needs_of(operations: Operations, at: int) -> set[int]:
 def _own_slots(operations: Operations) -> Operations:
     """Each object in a slot of its own."""
     names: dict[int, int] = {}
+    at_begin: dict[int, int] = {}
     renamed: list[Operation] = []
     for operation in operations:
+        names, at_begin = _at_bound(operation, names, at_begin)
         if operation.kind == "allocate":
             names[operation.slot] = len(renamed)
         is_slot = operation.kind in SLOT_OPERATIONS
@@ -213,11 +241,26 @@ def _own_slots(operations: Operations) -> Operations:
     return tuple(renamed)
 
 
+def _at_bound(
+    operation: Operation, names: dict[int, int], at_begin: dict[int, int]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """The names after the operation, and those when its transaction began: an abort brings them back."""
+    match operation.kind:
+        case "begin":
+            return names, dict(names)
+        case "abort":
+            return at_begin, {}
+        case _:
+            return names, at_begin
+
+
 def _lowest_slots(operations: Sequence[Operation]) -> Operations:
     """Each object in the lowest slot that is empty when it is allocated."""
     names: dict[int, int] = {}
+    at_begin: dict[int, int] = {}
     packed: list[Operation] = []
     for operation in operations:
+        names, at_begin = _at_bound(operation, names, at_begin)
         if operation.kind not in SLOT_OPERATIONS:
             packed.append(operation)
             continue

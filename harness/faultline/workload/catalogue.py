@@ -31,6 +31,7 @@ from faultline.workload.generators import (
 from faultline.workload.graph_generators import graph, resur
 from faultline.workload.operations import MAX_BYTES, MAX_OPERATIONS, Workload
 from faultline.workload.sequences import MAX_ACE_OPERATIONS, ace, ace_case_count, spread
+from faultline.workload.transaction_generators import TX_FEW, tx
 
 GENERATORS = {
     "create": "the heap is created, and nothing else",
@@ -50,6 +51,8 @@ GENERATORS = {
     "ace:N": "every sequence of up to N operations over the allocator's boundary sizes, each on a heap of its own",
     "ace:N:K": "the same over K of the sizes: ace:3:2 is what CI has time for",
     "uniform:A:B": "--ops operations of --seed: half allocate A to B bytes, uniformly, half free a random object (nvmalloc's)",
+    "tx:N": "N transactions of --seed, of a few operations each; some are aborted. Needs an allocator with transactions",
+    "tx:N:M": "the same of M operations each: tx:1:3000 is one long transaction",
     "FILE": "a workload file of your own",
 }
 TAKES_OPS = frozenset({"churn", "chain", "names", "reopen", "threads", "graph", "resur", "big"})
@@ -93,6 +96,8 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache, below: Path)
         return _find_defrag(name, heap)
     if name.startswith("uniform:"):
         return _find_uniform(name, ops, seed)
+    if name.startswith("tx:"):
+        return _find_tx(name, seed)
     if name.startswith("file:"):
         return _stored_file(name.removeprefix("file:"), cache)
     return _user_file(Path(name), cache, below)
@@ -120,11 +125,22 @@ def _find_defrag(name: str, heap: Heap) -> Workload:
     return replace(defrag(heap.limit_bytes, share), name=name)
 
 
+def _find_tx(name: str, seed: int) -> Workload:
+    numbers = [_whole(word) for word in name.removeprefix("tx:").split(":")]
+    if len(numbers) > 2 or not all(numbers):
+        raise BadInputError(f"workload {name!r}: expected tx:TRANSACTIONS, or tx:TRANSACTIONS:OPERATIONS of each")
+    count, per = numbers[0], numbers[1] if len(numbers) > 1 else None
+    _limit(count * (3 + (per or TX_FEW)), name)
+    return tx(count, per, seed)
+
+
+def _whole(word: str) -> int:
+    """0: it is no whole number, or a larger one than anything here has use for."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= len(str(MAX_BYTES)) else 0
+
+
 def _find_uniform(name: str, ops: int, seed: int) -> Workload:
-    words = name.removeprefix("uniform:").split(":")
-    sizes = [
-        int(word) if word.isascii() and word.isdigit() and len(word) <= len(str(MAX_BYTES)) else 0 for word in words
-    ]
+    sizes = [_whole(word) for word in name.removeprefix("uniform:").split(":")]
     if len(sizes) != 2 or not 1 <= sizes[0] <= sizes[1] <= MAX_BYTES:
         raise BadInputError(
             f"workload {name!r}: expected uniform:SMALLEST:LARGEST in bytes, the smallest at least 1, as in uniform:10:4096"

@@ -15,6 +15,7 @@ from faultline.workload.operations import (
     MAX_THREADS,
     SLOT_OPERATIONS,
     THREAD_OPERATIONS,
+    TRANSACTION_BOUNDS,
     Operation,
     Workload,
 )
@@ -30,6 +31,12 @@ reallocate SLOT BYTES     # needs a live slot; BYTES: the new size
 reopen                    # close, a fresh process, open (recovery)
 thread N allocate 0 64    # an operation (allocate, free, reallocate) run by worker N, 1 to 63; without `thread`: by the main thread
 join                      # what stands before it has returned before anything after it begins; case and reopen join too
+
+                          # for allocators with transactions, without `thread` and `slots 64 graph`:
+begin                     # the operations up to commit or abort take effect together, or not at all
+commit                    # all of them have happened
+abort                     # none of them has
+write SLOT START LENGTH   # overwrites a part of the slot's object; multiples of 8, in a transaction or outside
 
                           # with `slots 64 graph`, of the main thread only; FIELD is 0 or 1:
 link SLOT FIELD TARGET    # the field of the slot's object points to the object in slot TARGET
@@ -79,6 +86,8 @@ def parse(text: str, source: str) -> Workload:
             raise BadInputError(
                 f"{source}:{number}: {error}", "the format is in `faultline list --workload-format`"
             ) from error
+    if state.at_begin is not None:
+        raise BadInputError(f"{source}: ends in a transaction: commit or abort it first")
     if not operations:
         missing = "`case`" if slots is not None else "`slots COUNT`" if is_versioned else "`workload 1`"
         raise BadInputError(f"{source}: ends before {missing}: the workload is empty")
@@ -110,7 +119,7 @@ def parse_line(words: list[str]) -> Operation:
         )
         return replace(parse_line(words[2:]), thread=_number(words[1], 1, MAX_THREADS, "thread"))
     kind, arguments = words[0], words[1:]
-    names = {"case": "", "reopen": "", "join": "", **SLOT_OPERATIONS}
+    names = {"case": "", "reopen": "", "join": "", **dict.fromkeys(TRANSACTION_BOUNDS, ""), **SLOT_OPERATIONS}
     if kind not in names:
         raise ValueError(f"unknown operation {kind!r}, expected one of {', '.join(names)}, thread")
     usage = f"{kind} {names[kind]}".strip()

@@ -32,8 +32,12 @@ GRAPH_OPERATIONS = {
     "load": "SLOT FROM FIELD",
 }
 """Those of the graph layout only."""
-SLOT_OPERATIONS = {**THREAD_OPERATIONS, **GRAPH_OPERATIONS}
+SLOT_OPERATIONS = {**THREAD_OPERATIONS, **GRAPH_OPERATIONS, "write": "SLOT START LENGTH"}
 """The runner has the same list in runner/workload/operations.c; runner/tests/test_operations.py compares them."""
+TRANSACTION_BOUNDS = ("begin", "commit", "abort")
+"""Lines around operations that take effect together, or not at all."""
+WORD_BYTES = 8
+"""What is written begins and ends with a whole word, so that the contents of an object tell of it."""
 FILLING = frozenset({"allocate", "load"})
 """Those that need an empty slot and fill it; the others need one that holds an object."""
 EMPTYING = frozenset({"free", "drop"})
@@ -44,13 +48,16 @@ ARGUMENTS: dict[str, tuple[str, int, int, str]] = {
     "FIELD": ("field", 0, GRAPH_FIELDS - 1, "field"),
     "TARGET": ("other", 0, MAX_SLOTS - 1, "slot"),
     "FROM": ("other", 0, MAX_SLOTS - 1, "slot"),
+    "START": ("start", 0, (1 << 32) - 1, "first byte"),
+    "LENGTH": ("size_bytes", WORD_BYTES, (1 << 32) - 1, "length in bytes"),
 }
 """By word of the usage: member of Operation, smallest, largest, and what it is called."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One line of a workload file. kind: case, reopen, join or one of SLOT_OPERATIONS. thread: 0 is the main thread."""
+    """One line of a workload file. kind: case, reopen, join, or one of SLOT_OPERATIONS or TRANSACTION_BOUNDS. thread: 0 is the main
+    thread."""
 
     kind: str
     slot: int = 0
@@ -59,6 +66,8 @@ class Operation:
     other: int = 0
     """link: the slot linked to; load: the slot whose object's field is loaded."""
     field: int = 0
+    start: int = 0
+    """write: the first byte."""
 
     def line(self) -> str:
         worker = f"thread {self.thread} " if self.thread else ""
@@ -87,6 +96,10 @@ class Workload:
     @property
     def is_threaded(self) -> bool:
         return any(operation.thread for operation in self.operations)
+
+    @property
+    def has_transactions(self) -> bool:
+        return any(operation.kind in TRANSACTION_BOUNDS or operation.kind == "write" for operation in self.operations)
 
     @property
     def session_count(self) -> int:

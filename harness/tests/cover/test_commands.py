@@ -64,7 +64,7 @@ def test_a_shell_completes_names(root: Path, tmp_path: Path) -> None:
     text = text.replace('name = "nvm_malloc"', 'name = "nvm_mine"', 1)
     mutant = '[[mutant]]\nid = "LATE"\nsummary = "x"\nrule = "FL004"\nkilled_by = []\n'
     (tmp_path / "mine" / "allocator.toml").write_text(f"{text}{mutant}")
-    assert completed(tmp_path, "faultline", "run", "nvm_") == ["nvm_mine", "nvm_malloc"]
+    assert completed(tmp_path, "faultline", "run", "nvm_") == ["nvm_mine", "nvm_malloc", "nvm_malloc_tx"]
     assert completed(tmp_path, "faultline", "wear", "nvmalloc", "mak") == ["makalu"]
     assert completed(tmp_path, "faultline", "run", "nowhere/") == ["file"]
     assert completed(tmp_path, "faultline", "run", "nvm_mine", "-w", "ch") == ["churn", "chain"]

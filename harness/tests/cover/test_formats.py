@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 JOINTS = {
-    "pintools/trace.h": ("FL_TRACE_VERSION", 4, "2a6ac47762325a21"),
+    "pintools/trace.h": ("FL_TRACE_VERSION", 5, "30b5760ade508140"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
     "runner/recording.h": ("FL_RECORDING_VERSION", 3, "db3cd90f7f8656af"),
-    "include/adapter.h": ("FL_ADAPTER_ABI", 6, "29cf74cff08d7d4e"),
+    "include/adapter.h": ("FL_ADAPTER_ABI", 7, "ffcebf213a2e7548"),
 }
 PROTOCOL = "runner/protocol.h"
 PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 13, "9a977eebe68a8efd")

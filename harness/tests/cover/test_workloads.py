@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from faultline.base.cache import Cache
 from faultline.base.config import Heap
 from faultline.base.errors import BadInputError
-from faultline.workload import catalogue, file_format, generators, graph_generators, sequences, slots
+from faultline.workload import (
+    catalogue,
+    file_format,
+    generators,
+    graph_generators,
+    sequences,
+    slots,
+    transaction_generators,
+)
 from faultline.workload.links import Links, Object
 from faultline.workload.operations import SLOT_OPERATIONS, Operation, Workload
 
@@ -26,6 +34,42 @@ HEAP = Heap(1 << 23, 1 << 23, "0x200000000000", 64, 64, SIZES)
 
 def is_valid(workload: Workload) -> bool:
     return file_format.parse(workload.text(), "text").operations == workload.operations
+
+
+@given(count=st.integers(1, 40), per=st.one_of(st.none(), st.integers(1, 30)), seed=st.integers(0, 2**64))
+def test_tx_is_valid_and_has_the_transactions_asked_for(count: int, per: int | None, seed: int) -> None:
+    tx = transaction_generators.tx(count, per, seed)
+    assert is_valid(tx)
+    kinds = [operation.kind for operation in tx.operations]
+    assert kinds.count("begin") == count == kinds.count("commit") + kinds.count("abort")
+    lengths = [
+        kinds.index(next(k for k in kinds[at:] if k in ("commit", "abort")), at) - at - 1
+        for at, kind in enumerate(kinds)
+        if kind == "begin"
+    ]
+    assert all(length == per if per else 1 <= length <= transaction_generators.TX_FEW for length in lengths)
+
+
+def test_tx_has_every_operation_inside_and_outside_and_aborts() -> None:
+    tx = transaction_generators.tx(400, None, 3)
+    inside, outside, is_open = set(), set(), False
+    for operation in tx.operations[1:]:
+        is_open = operation.kind == "begin" or (is_open and operation.kind not in ("commit", "abort"))
+        (inside if is_open else outside).add(operation.kind)
+    assert inside == {"begin", "allocate", "free", "reallocate", "write"}
+    assert outside == {"commit", "abort", "allocate", "free", "reallocate", "write"}
+    assert transaction_generators.tx(40, None, 1).key == "050ded446d1fa607"
+
+
+@pytest.mark.parametrize("name", ["tx:", "tx:0", "tx:4:0", "tx:1:2:3", "tx:x", "tx:-1"])
+def test_tx_of_no_number_is_one_line(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInputError, match="expected tx:TRANSACTIONS"):
+        catalogue.find(name, 0, 1, HEAP, Cache(tmp_path))
+
+
+def test_a_file_that_ends_in_a_transaction_is_refused() -> None:
+    with pytest.raises(BadInputError, match=r"text: ends in a transaction: commit or abort it first"):
+        file_format.parse(HEAD + "begin\nallocate 0 8\n", "text")
 
 
 def test_smoke_is_a_dozen_operations_of_every_kind() -> None:
@@ -241,6 +285,7 @@ def test_every_generator_is_found_by_its_name(cache: Cache) -> None:
         if name == "FILE":
             continue
         name = name.replace("N", "2" if name.startswith("ace") else "8").replace("K", "2").replace("A:B", "10:99")
+        name = name.replace("M", "5")
         workload = catalogue.find(name, 40, 3, HEAP, cache)
         assert workload.name == name
         assert file_format.parse(workload.text(), name).key == workload.key
@@ -307,6 +352,23 @@ GRAPH = "workload 1\nslots 4 graph\ncase\nallocate 0 8\nallocate 1 8\n"
         (HEAD + "free 0\n", 4, "slot 0 is empty, free needs a live one"),
         (HEAD + "reallocate 0 8\n", 4, "slot 0 is empty, reallocate needs a live one"),
         (HEAD + "allocate 0 8\ncase\nfree 0\n", 6, "slot 0 is empty"),
+        (HEAD + "commit\n", 4, "commit: no transaction is open: begin one first"),
+        (HEAD + "abort\n", 4, "abort: no transaction is open: begin one first"),
+        (HEAD + "begin 1\n", 4, "expected `begin`"),
+        (HEAD + "begin\nbegin\n", 5, "begin: a transaction is open: commit or abort it first"),
+        (HEAD + "begin\nreopen\n", 5, "reopen in a transaction: commit or abort it first"),
+        (HEAD + "begin\ncase\n", 5, "case in a transaction: commit or abort it first"),
+        (HEAD + "begin\nthread 1 allocate 0 8\n", 5, "transactions and writes, or `thread`, not both"),
+        (HEAD + "thread 1 allocate 0 8\njoin\nbegin\n", 6, "transactions and writes, or `thread`, not both"),
+        (HEAD + "thread 1 write 0 0 8\n", 4, "`thread N` goes before allocate, free, reallocate, got 'write'"),
+        (HEAD + "begin\nallocate 0 8\nabort\nfree 0\n", 7, "slot 0 is empty, free needs a live one"),
+        (HEAD + "write 0 0 8\n", 4, "slot 0 is empty, write needs a live one"),
+        (HEAD + "allocate 0 64\nwrite 0 8\n", 5, "expected `write SLOT START LENGTH`"),
+        (HEAD + "allocate 0 64\nwrite 0 4 8\n", 5, "write: first byte 4: expected a multiple of 8"),
+        (HEAD + "allocate 0 64\nwrite 0 8 12\n", 5, "write: length 12: expected a multiple of 8"),
+        (HEAD + "allocate 0 64\nwrite 0 8 4\n", 5, "length in bytes '4': expected a number from 8"),
+        (HEAD + "allocate 0 64\nwrite 0 56 16\n", 5, "it ends at byte 72, the object in slot 0 at byte 64"),
+        ("workload 1\nslots 4 graph\ncase\nbegin\n", 4, "there are no transactions with `slots COUNT graph`"),
         ("workload 1\nslots 4 tree\n", 2, "slot layout 'tree': expected one of root, names, chain, graph"),
         ("workload 1\nslots 4 names 3\n", 2, "expected `slots COUNT [names | chain | graph]`"),
         (HEAD + "thread 0 allocate 0 8\n", 4, "thread '0': expected a number from 1 to 63"),
@@ -453,7 +515,7 @@ def test_graph_has_every_operation_cycles_and_bounds() -> None:
         reached = [found for _, found in links.reached()]
         assert len(reached) <= graph_generators.GRAPH_LIVE_OBJECTS
         cycles += any(found in reaches(found) for found in reached)
-    assert all(kinds[kind] > 2000 // 40 for kind in SLOT_OPERATIONS)
+    assert all(kinds[kind] > 2000 // 40 for kind in SLOT_OPERATIONS if kind != "write")
     assert kinds["reopen"] == graph_generators.GRAPH_REOPENS
     assert kinds["case"] > 1  # one heap's garbage is bounded
     assert cycles > 500

@@ -28,7 +28,7 @@ from faultline.pipeline.workshop import Workshop
 from faultline.workload import generators, graph_generators
 from faultline.workload.operations import Operation, Workload
 
-STATES = {"nvm_malloc": 2048, "makalu": 512, "nvmalloc": 2048, "pallocator": 512}
+STATES = {"nvm_malloc": 2048, "nvm_malloc_tx": 2048, "makalu": 512, "nvmalloc": 2048, "pallocator": 512}
 """Crash positions with more states are left out: a state costs a recovery. Those are mostly the ones inside a fill."""
 FULL_STATES = 48
 """The same for the whole probe script, of five lives."""
@@ -50,6 +50,7 @@ HANG_MS = 50
 
 KINDS = {
     "nvm_malloc": ("root", "names", "chain", "threads"),
+    "nvm_malloc_tx": ("transactions",),
     "makalu": ("root", "graph", "threads"),
     "nvmalloc": ("root", "threads"),
     "pallocator": ("root", "threads"),

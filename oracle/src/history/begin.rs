@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use super::HistoryError;
-use super::generation::{Generation, Pending, Phase};
+use super::generation::{Change, Generation, Pending, Phase};
 use super::graph::{FIELDS, Holder};
 use super::object::ObjectState;
 use super::operation::{Operation, OperationKind};
+use crate::pattern::UNKNOWN;
 
 impl Generation {
     pub(super) fn begin(&mut self, operation: Operation) -> Result<(), HistoryError> {
@@ -28,9 +29,24 @@ impl Generation {
         self.last_begun = Some(operation.index);
         self.closed_by = None;
         self.is_graph |= operation.kind.has_field() || operation.kind == OperationKind::Drop;
-        let (holder, after) = (self.holder_of(&operation), self.after(&operation));
-        self.pending.push(Pending { operation, holder, after });
+        let change = self.holder_of(&operation).map(|holder| self.change(&operation, holder));
+        let pending = match (&self.transaction, operation.kind) {
+            (Some(transaction), OperationKind::Commit) => {
+                let changes = transaction.changes.values().cloned().collect();
+                Pending { operation, changes, in_transaction: None }
+            }
+            (Some(_), kind) if kind.has_slot() => Pending { operation, changes: Vec::new(), in_transaction: change },
+            _ => Pending { operation, changes: change.into_iter().collect(), in_transaction: None },
+        };
+        self.pending.push(pending);
         Ok(())
+    }
+
+    fn change(&self, operation: &Operation, holder: Holder) -> Change {
+        let after = self.after(operation);
+        let held = self.object_now(operation.slot).filter(|_| operation.kind == OperationKind::Write);
+        let meanwhile = held.map(|held| Arc::new(held.written(operation, UNKNOWN)));
+        Change { holder, after, meanwhile, by: *operation }
     }
 
     /// What the operation changes.
@@ -51,13 +67,16 @@ impl Generation {
             OperationKind::Allocate => Some(Arc::new(ObjectState::allocated(operation))),
             // The object is missing only where an operation failed with an undefined effect.
             OperationKind::Reallocate => Some(Arc::new(
-                object(Holder::Slot(operation.slot))
+                self.object_now(operation.slot)
                     .map_or_else(|| ObjectState::allocated(operation), |old| old.reallocated(operation)),
             )),
             OperationKind::Link => object(Holder::Slot(operation.other_slot)).cloned(),
             OperationKind::Load => {
                 let from = self.held(Holder::Slot(operation.other_slot))?;
                 object(Holder::Field { object: from, field: operation.field }).cloned()
+            }
+            OperationKind::Write => {
+                Some(Arc::new(self.object_now(operation.slot)?.written(operation, operation.object)))
             }
             _ => None,
         }
@@ -78,10 +97,20 @@ impl Generation {
             (OperationKind::Open, Phase::Creating) if self.carried > 0 => {}
             _ => return Err(format!("{} begins before create has returned", kind.name())),
         }
-        if !kind.has_slot() {
-            return Ok(());
+        let is_open = self.transaction.is_some();
+        match kind {
+            OperationKind::Begin if is_open => return Err("begin in a transaction".to_owned()),
+            OperationKind::Commit | OperationKind::Abort if !is_open => {
+                return Err(format!("{} without a transaction", kind.name()));
+            }
+            OperationKind::Begin | OperationKind::Commit | OperationKind::Abort => return Ok(()),
+            _ if is_open && (!kind.has_slot() || kind.has_field() || kind == OperationKind::Drop) => {
+                return Err(format!("{} in a transaction", kind.name()));
+            }
+            _ if !kind.has_slot() => return Ok(()),
+            _ => {}
         }
-        if kind.makes_object() && operation.object == 0 {
+        if kind.has_content() && operation.object == 0 {
             return Err(format!("{} has no object id", kind.name()));
         }
         self.check_slot(operation)
@@ -106,12 +135,15 @@ impl Generation {
                 false => Ok(()),
             };
         }
-        match (operation.kind, self.held(Holder::Slot(slot)).is_some()) {
+        match (operation.kind, self.object_now(slot).is_some()) {
             (OperationKind::Allocate | OperationKind::Load, true) => {
                 return Err(format!("{name} begins on slot {slot}, which holds an object"));
             }
             (OperationKind::Allocate | OperationKind::Load, false) => {}
             (_, false) => return Err(format!("{name} begins on slot {slot}, which is empty")),
+            (OperationKind::Write, true) if !self.is_within(operation) => {
+                return Err(format!("{name} begins on slot {slot}, past the end of its object"));
+            }
             (OperationKind::Free | OperationKind::Reallocate, true) => {
                 if let Some(other) = self.other_holder(slot) {
                     return Err(format!("{name} begins on slot {slot}, whose object {other} holds too"));
@@ -120,6 +152,11 @@ impl Generation {
             _ => {}
         }
         self.check_other_slot(operation)
+    }
+
+    fn is_within(&self, operation: &Operation) -> bool {
+        let end = operation.from.checked_add(operation.bytes);
+        end.zip(self.object_now(operation.slot)).is_some_and(|(end, object)| end <= object.bytes)
     }
 
     fn check_other_slot(&self, operation: &Operation) -> Result<(), String> {

@@ -2,7 +2,7 @@
 //! The states that a slot or a field may be found in after a crash.
 
 use super::History;
-use super::generation::Pending;
+use super::generation::{Change, Pending};
 use super::graph::{Holder, ObjectId};
 use super::object::{ObjectState, Unsettled};
 use super::operation::OperationIndex;
@@ -14,7 +14,7 @@ use crate::pattern::Segment;
 pub struct Candidate<'a> {
     /// What it holds; `None`: null.
     pub object: Option<ExpectedObject<'a>>,
-    /// The operation pending on the holder, and whether it has happened in this state.
+    /// The operation that is pending on the holder, or the commit of those that are, and whether it has happened in this state.
     pub pending: Option<(OperationIndex, bool)>,
 }
 
@@ -58,8 +58,10 @@ pub struct ExpectedObject<'a> {
     pub segments: &'a [Segment],
     /// How many bytes of the content, from the first, are promised.
     pub checked_bytes: u64,
-    /// The operation that made it so.
+    /// The operation that made it so large.
     pub operation: OperationIndex,
+    /// The operation that wrote to it last.
+    pub written_by: OperationIndex,
     /// The operation that made the holder hold it.
     pub placed_by: OperationIndex,
     /// Its size before, if that operation was a reallocation.
@@ -71,20 +73,25 @@ impl History {
     pub fn candidates(&self, holder: impl Into<Holder>, fill: Fill) -> Candidates<'_> {
         let (holder, now) = (holder.into(), self.current());
         let state = now.holders.get(&holder);
-        let pending = now.pending.iter().find(|pending| pending.holder == Some(holder));
+        let change_on_it = |pending: &'_ Pending| pending.changes.iter().position(|change| change.holder == holder);
+        let pending = now.pending.iter().find_map(|pending| Some((pending, &pending.changes[change_on_it(pending)?])));
         if let Some(unsettled) = state.and_then(|state| state.unsettled) {
-            return unsettled_candidates(unsettled, pending);
+            return unsettled_candidates(unsettled, pending.map(|(_, change)| change));
         }
         let object = state.and_then(|state| state.object.as_deref());
-        let index = pending.map(|pending| pending.operation.index);
-        let second = pending.map(|pending| Candidate {
-            object: pending
+        let placed_by = state.map_or(0, |state| state.placed_by);
+        if let Some(meanwhile) = pending.and_then(|(_, change)| change.meanwhile.as_deref()) {
+            let object = Some(expect(meanwhile, placed_by, meanwhile.promised_bytes));
+            return Candidates { first: Candidate { object, pending: None }, second: None };
+        }
+        let index = pending.map(|(pending, _)| pending.operation.index);
+        let second = pending.map(|(pending, change)| Candidate {
+            object: change
                 .after
                 .as_deref()
-                .map(|after| expect(after, pending.operation.index, pending.promised_bytes(after, object, fill))),
+                .map(|after| expect(after, change.by.index, pending.promised_bytes(after, object, fill))),
             pending: index.map(|index| (index, true)),
         });
-        let placed_by = state.map_or(0, |state| state.placed_by);
         let first = Candidate {
             object: object.map(|object| expect(object, placed_by, object.promised_bytes)),
             pending: index.map(|index| (index, false)),
@@ -101,14 +108,15 @@ fn expect(object: &ObjectState, placed_by: OperationIndex, checked_bytes: u64) -
         segments: &object.segments,
         checked_bytes,
         operation: object.operation,
+        written_by: object.written_by,
         placed_by,
         previous_bytes: object.previous_bytes,
     }
 }
 
-fn unsettled_candidates(unsettled: Unsettled, pending: Option<&Pending>) -> Candidates<'static> {
+fn unsettled_candidates(unsettled: Unsettled, pending: Option<&Change>) -> Candidates<'static> {
     let unsettled = match pending {
-        Some(pending) => unsettled.with(pending.after.as_deref(), pending.operation.index),
+        Some(change) => unsettled.with(change.after.as_deref(), change.by.index),
         None => unsettled,
     };
     let null = Candidate { object: None, pending: None };
@@ -118,6 +126,7 @@ fn unsettled_candidates(unsettled: Unsettled, pending: Option<&Pending>) -> Cand
         segments: &[],
         checked_bytes: 0,
         operation: unsettled.operation,
+        written_by: unsettled.operation,
         placed_by: unsettled.operation,
         previous_bytes: None,
     };

@@ -23,13 +23,38 @@ pub enum Phase {
     Created,
 }
 
-/// A pending operation and what its holder holds once it has happened.
+/// What an operation does to one holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) holder: Holder,
+    /// What the holder holds once it has happened.
+    pub(super) after: Option<Arc<ObjectState>>,
+    /// What it holds while the operation is pending, which may then have happened in part: of writes outside transactions.
+    pub(super) meanwhile: Option<Arc<ObjectState>>,
+    /// In a transaction the last operation on the holder.
+    pub(super) by: Operation,
+}
+
+/// A pending operation and what it changes once it has happened: nothing yet while its transaction is open, all of that when the
+/// transaction is committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// The operation.
     pub operation: Operation,
-    pub(super) holder: Option<Holder>,
-    pub(super) after: Option<Arc<ObjectState>>,
+    pub(super) changes: Vec<Change>,
+    /// It is one of a transaction, which these changes are for.
+    pub(super) in_transaction: Option<Change>,
+}
+
+/// A transaction that has begun and is neither committed nor aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Transaction {
+    /// Index of its begin.
+    pub(super) begun_by: OperationIndex,
+    /// What its operations that returned make of the holders, when it is committed.
+    pub(super) changes: BTreeMap<Holder, Change>,
+    /// How many operations have returned.
+    pub(super) operations: u64,
 }
 
 impl Pending {
@@ -61,6 +86,7 @@ pub struct Generation {
     /// Objects that were not freed and that no slot reaches any more.
     pub(super) garbage: u64,
     pub(super) pending: Vec<Pending>,
+    pub(super) transaction: Option<Transaction>,
     /// How many of them, the first, were pending when power failed before this generation: whether they happened is not known yet.
     pub(super) carried: usize,
     /// create's index: operations of this heap have none below it.
@@ -91,6 +117,7 @@ impl Generation {
             is_graph: false,
             garbage: 0,
             pending: Vec::new(),
+            transaction: None,
             carried: 0,
             first_index: 0,
             last_effective: None,
@@ -138,8 +165,15 @@ impl Generation {
         let Some(position) = self.pending[self.carried..].iter().position(is_it) else {
             return Err(HistoryError { index, thread, what: "returns without having begun".to_owned() });
         };
-        let pending = self.pending.remove(self.carried + position);
+        let mut pending = self.pending.remove(self.carried + position);
         self.note_returned(index);
+        if let Some(change) = pending.in_transaction.take() {
+            self.note_change(change, status);
+            return Ok(());
+        }
+        if matches!(pending.operation.kind, OperationKind::Commit | OperationKind::Abort) {
+            self.transaction = None;
+        }
         match (status, pending.operation.kind) {
             (Status::Ok, OperationKind::Create) => self.created(),
             (Status::Ok, OperationKind::Close) => {
@@ -147,12 +181,17 @@ impl Generation {
                 self.closed_by = self.pending.is_empty().then_some(index);
             }
             (Status::Ok, OperationKind::Open) => {}
+            (Status::Ok, OperationKind::Begin) => {
+                let changes = BTreeMap::new();
+                self.transaction = Some(Transaction { begun_by: index, changes, operations: 0 });
+            }
             (Status::Ok, _) => self.apply(durable, &pending),
             (Status::OutOfMemory, _) => return Ok(()),
-            (_, kind) if kind.has_slot() => self.failed(&pending),
-            _ => {}
+            _ => pending.changes.iter().for_each(|change| self.failed(change)),
         }
-        if status == Status::Ok && !matches!(pending.operation.kind, OperationKind::Open | OperationKind::Close) {
+        // An aborted transaction changes nothing that a slot shows, but it may have grown the heap.
+        let has_effect = pending.operation.kind.has_effect() || pending.operation.kind == OperationKind::Abort;
+        if status == Status::Ok && has_effect {
             self.last_effective = self.last_effective.max(Some(index));
             self.effects += 1;
         }
@@ -177,19 +216,49 @@ impl Generation {
                 if pending.operation.kind == OperationKind::Create {
                     self.created();
                 }
-                let before = pending.holder.and_then(|holder| self.holders.get(&holder)?.object.clone());
-                let promised = |after: &ObjectState| pending.promised_bytes(after, before.as_deref(), fill);
-                let after = pending.after.as_deref();
-                let after =
-                    after.map(|after| Arc::new(ObjectState { promised_bytes: promised(after), ..after.clone() }));
-                pending.after = after;
+                let promised: Vec<_> =
+                    pending.changes.iter().map(|change| self.as_promised(&pending, change, fill)).collect();
+                pending.changes.iter_mut().zip(promised).for_each(|(change, after)| change.after = after);
                 self.apply(durable, &pending);
                 self.last_effective = self.last_effective.max(Some(index));
                 self.effects += 1;
+            } else {
+                pending.changes.into_iter().for_each(|change| self.leave_in_part(change));
             }
         }
         self.carried = self.pending.len();
         self.pending.extend(own);
+    }
+
+    /// What the change leaves, as far as it is promised where power failed while the operation was pending.
+    fn as_promised(&self, pending: &Pending, change: &Change, fill: Fill) -> Option<Arc<ObjectState>> {
+        let before = self.holders.get(&change.holder).and_then(|state| state.object.as_deref());
+        let after = change.after.as_deref()?;
+        Some(Arc::new(ObjectState { promised_bytes: pending.promised_bytes(after, before, fill), ..after.clone() }))
+    }
+
+    /// A write that power ended: nobody promised what is there, now or after another crash.
+    fn leave_in_part(&mut self, change: Change) {
+        if let (Some(meanwhile), Some(state)) = (change.meanwhile, self.holders.get_mut(&change.holder)) {
+            state.object = Some(meanwhile);
+        }
+    }
+
+    /// An operation of the transaction returned.
+    fn note_change(&mut self, change: Change, status: Status) {
+        if let Some(transaction) = self.transaction.as_mut().filter(|_| status == Status::Ok) {
+            transaction.changes.insert(change.holder, Change { meanwhile: None, ..change });
+            transaction.operations += 1;
+        }
+    }
+
+    /// What the slot holds for the operation that comes next: in a transaction as those before it left it.
+    pub(super) fn object_now(&self, slot: u32) -> Option<&Arc<ObjectState>> {
+        let holder = Holder::Slot(slot);
+        match self.transaction.as_ref().and_then(|transaction| transaction.changes.get(&holder)) {
+            Some(change) => change.after.as_ref(),
+            None => self.holders.get(&holder)?.object.as_ref(),
+        }
     }
 
     fn note_returned(&mut self, index: OperationIndex) {
@@ -217,13 +286,17 @@ impl Generation {
     }
 
     fn apply(&mut self, durable: Durable, pending: &Pending) {
-        let (operation, Some(holder)) = (&pending.operation, pending.holder) else { return };
+        pending.changes.iter().for_each(|change| self.apply_change(durable, change));
+    }
+
+    fn apply_change(&mut self, durable: Durable, change: &Change) {
+        let operation = &change.by;
         self.is_as_closed = false;
-        self.leave_garbage(pending);
-        let state = self.holders.entry(holder).or_default();
+        self.leave_garbage(change);
+        let state = self.holders.entry(change.holder).or_default();
         let had_failed = state.unsettled.is_some_and(|unsettled| unsettled.has_failed);
-        let is_defined = operation.kind != OperationKind::Reallocate;
-        let after = pending.after.as_deref();
+        let is_defined = !matches!(operation.kind, OperationKind::Reallocate | OperationKind::Write);
+        let after = change.after.as_deref();
         state.unsettled = match durable {
             Durable::OnReturn if is_defined => None,
             Durable::OnReturn => state.unsettled.map(|unsettled| unsettled.with(after, operation.index)),
@@ -240,19 +313,21 @@ impl Generation {
             Durable::OnReturn => {}
             Durable::OnClose => self.unsettled_operations += 1,
         }
-        let before = std::mem::replace(&mut state.object, pending.after.clone());
-        state.placed_by = operation.index;
+        let before = std::mem::replace(&mut state.object, change.after.clone());
+        if operation.kind != OperationKind::Write {
+            state.placed_by = operation.index;
+        }
         if let Some(object) = before.filter(|before| after.is_none_or(|after| after.id != before.id)) {
             state.previous = Some(Previous { object, operation: operation.index, kind: operation.kind });
         }
     }
 
-    /// The operation has happened: what nothing refers to any more is garbage, and fields of objects that are gone hold nothing.
-    fn leave_garbage(&mut self, pending: &Pending) {
-        let mut gone = self.garbage_of(pending);
+    /// The change has happened: what nothing refers to any more is garbage, and fields of objects that are gone hold nothing.
+    fn leave_garbage(&mut self, change: &Change) {
+        let mut gone = self.garbage_of(change);
         self.garbage += gone.len() as u64;
-        if pending.operation.kind == OperationKind::Free && self.is_graph {
-            gone.extend(pending.holder.and_then(|holder| self.held(holder)));
+        if change.by.kind == OperationKind::Free && self.is_graph {
+            gone.extend(self.held(change.holder));
         }
         for field in gone.into_iter().flat_map(Holder::fields_of) {
             self.holders.remove(&field);
@@ -260,14 +335,14 @@ impl Generation {
     }
 
     /// An operation answered an error other than out-of-memory: nobody promised what that leaves.
-    fn failed(&mut self, pending: &Pending) {
-        let (index, Some(holder)) = (pending.operation.index, pending.holder) else { return };
+    fn failed(&mut self, change: &Change) {
+        let index = change.by.index;
         self.is_as_closed = false;
-        let state = self.holders.entry(holder).or_default();
+        let state = self.holders.entry(change.holder).or_default();
         let unsettled = state.unsettled.unwrap_or_else(|| Unsettled::from_state(state.object.as_deref(), index));
         if !unsettled.has_failed {
             self.unsettled_operations += 1;
         }
-        state.unsettled = Some(Unsettled { has_failed: true, ..unsettled.with(pending.after.as_deref(), index) });
+        state.unsettled = Some(Unsettled { has_failed: true, ..unsettled.with(change.after.as_deref(), index) });
     }
 }

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{Generation, OperationIndex, OperationKind, Pending};
+use super::generation::Change;
+use super::{Generation, OperationIndex, OperationKind};
 
 /// Id of an object: that of the operation which allocated it. A reallocation keeps it.
 pub type ObjectId = u32;
@@ -62,18 +63,18 @@ impl Generation {
         self.holders.get(&holder)?.object.as_ref().map(|object| object.id)
     }
 
-    fn held_if(&self, holder: Holder, happened: Option<&Pending>) -> Option<ObjectId> {
-        match happened.filter(|pending| pending.holder == Some(holder)) {
-            Some(pending) => pending.after.as_ref().map(|object| object.id),
+    fn held_if(&self, holder: Holder, happened: Option<&Change>) -> Option<ObjectId> {
+        match happened.filter(|change| change.holder == holder) {
+            Some(change) => change.after.as_ref().map(|object| object.id),
             None => self.held(holder),
         }
     }
 
-    /// Adds the objects that the holders in `from` reach, once this pending operation has happened.
+    /// Adds the objects that the holders in `from` reach, once this change has happened.
     fn reach(
         &self,
         from: impl IntoIterator<Item = Holder>,
-        happened: Option<&Pending>,
+        happened: Option<&Change>,
         reached: &mut BTreeSet<ObjectId>,
     ) {
         let mut holders: Vec<Holder> = from.into_iter().collect();
@@ -88,24 +89,21 @@ impl Generation {
         self.holders.range(Holder::Slot(0)..=Holder::Slot(u32::MAX)).map(|(holder, _)| *holder)
     }
 
-    /// Objects that nothing refers to once the operation has happened: what its holder held so far, and what only that reached. An
-    /// object that is freed is no garbage, but what only it reached is.
-    pub(super) fn garbage_of(&self, pending: &Pending) -> BTreeSet<ObjectId> {
-        let held = pending.holder.and_then(|holder| self.held(holder));
-        let Some(object) = held.filter(|object| self.is_graph && self.held_if_after(pending) != Some(*object)) else {
+    /// Objects that nothing refers to once the change has happened: what its holder held so far, and what only that reached. An object
+    /// that is freed is no garbage, but what only it reached is.
+    pub(super) fn garbage_of(&self, change: &Change) -> BTreeSet<ObjectId> {
+        let after = change.after.as_ref().map(|object| object.id);
+        let held = self.held(change.holder);
+        let Some(object) = held.filter(|object| self.is_graph && after != Some(*object)) else {
             return BTreeSet::new();
         };
         let (mut below, mut reached) = (BTreeSet::from([object]), BTreeSet::new());
         self.reach(Holder::fields_of(object), None, &mut below);
-        self.reach(self.slot_holders(), Some(pending), &mut reached);
-        if pending.operation.kind == OperationKind::Free {
+        self.reach(self.slot_holders(), Some(change), &mut reached);
+        if change.by.kind == OperationKind::Free {
             reached.insert(object);
         }
         below.difference(&reached).copied().collect()
-    }
-
-    fn held_if_after(&self, pending: &Pending) -> Option<ObjectId> {
-        pending.after.as_ref().map(|object| object.id)
     }
 
     /// Another holder of the slot's object, for which only that slot may be its holder.
@@ -118,6 +116,7 @@ impl Generation {
     /// Objects that are garbage once these pending operations have happened.
     pub(super) fn garbage(&self, happened: &[OperationIndex]) -> u64 {
         let happened = self.pending.iter().filter(|pending| happened.contains(&pending.operation.index));
-        self.garbage + happened.map(|pending| self.garbage_of(pending).len() as u64).sum::<u64>()
+        let changes = happened.flat_map(|pending| &pending.changes);
+        self.garbage + changes.map(|change| self.garbage_of(change).len() as u64).sum::<u64>()
     }
 }

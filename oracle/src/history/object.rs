@@ -18,8 +18,10 @@ pub struct ObjectState {
     pub segments: Vec<Segment>,
     /// How many bytes of that, from the first, are promised: all, unless power failed before a `fill = "after"` was done.
     pub promised_bytes: u64,
-    /// The operation that made it so.
+    /// The operation that made it so large.
     pub operation: OperationIndex,
+    /// The operation that wrote to it last.
+    pub written_by: OperationIndex,
     /// Its size before, if that operation was a reallocation.
     pub previous_bytes: Option<u64>,
 }
@@ -33,6 +35,7 @@ impl ObjectState {
             segments,
             promised_bytes: operation.bytes,
             operation: operation.index,
+            written_by: operation.index,
             previous_bytes: None,
         }
     }
@@ -55,9 +58,41 @@ impl ObjectState {
             segments,
             promised_bytes: if self.promised_bytes < kept { self.promised_bytes } else { operation.bytes },
             operation: operation.index,
+            written_by: operation.index,
             previous_bytes: Some(self.bytes),
         }
     }
+
+    /// With the bytes from `operation.from` on, `operation.bytes` of them, overwritten by the object id's pattern.
+    pub(super) fn written(&self, operation: &Operation, object: u32) -> ObjectState {
+        let range = operation.from..operation.from + operation.bytes;
+        let mut segments: Vec<Segment> = Vec::with_capacity(self.segments.len() + 2);
+        let mut start = 0;
+        for segment in &self.segments {
+            segments.extend([
+                Segment { end: segment.end.min(range.start), ..*segment },
+                Segment { end: segment.end.min(range.end), object },
+                *segment,
+            ]);
+        }
+        segments.retain(|segment| {
+            let is_there = segment.end > start;
+            start = start.max(segment.end);
+            is_there
+        });
+        ObjectState { segments: merged(segments), written_by: operation.index, ..self.clone() }
+    }
+}
+
+fn merged(segments: Vec<Segment>) -> Vec<Segment> {
+    let mut merged: Vec<Segment> = Vec::with_capacity(segments.len());
+    for segment in segments {
+        match merged.last_mut().filter(|last| last.object == segment.object) {
+            Some(last) => last.end = segment.end,
+            None => merged.push(segment),
+        }
+    }
+    merged
 }
 
 /// What a slot or a field holds. A field that was never set has none.

@@ -19,8 +19,10 @@ pub struct Operation {
     pub slot: u32,
     /// Bytes asked for; 0 where nothing is.
     pub bytes: u64,
-    /// Id of the object it makes; 0 where it makes none.
+    /// Id of the object it makes, or of the content it writes; 0 where it does neither.
     pub object: u32,
+    /// write: the first byte of the object that it overwrites; 0 otherwise.
+    pub from: u64,
     /// link, unlink and load: the field.
     pub field: u8,
     /// link: the slot whose object the field gets; load: the slot whose object has the field; 0 otherwise.

@@ -30,10 +30,13 @@ impl Generation {
         for pending in &self.pending {
             let operation = &pending.operation;
             mix.add_all([operation.kind as u64, u64::from(operation.index), u64::from(operation.slot)]);
-            if let Some(holder) = pending.holder {
-                hash_holder(holder, mix);
+            for change in &pending.changes {
+                hash_holder(change.holder, mix);
+                hash_object(change.after.as_deref(), mix);
             }
-            hash_object(pending.after.as_deref(), mix);
+        }
+        if let Some(transaction) = &self.transaction {
+            mix.add_all([u64::from(transaction.begun_by) + 1, transaction.operations]);
         }
     }
 }
@@ -49,7 +52,14 @@ fn hash_object(object: Option<&ObjectState>, mix: &mut Mix) {
     let Some(object) = object else {
         return mix.add(0);
     };
-    mix.add_all([1, u64::from(object.id), object.bytes, u64::from(object.operation), object.segments.len() as u64]);
+    mix.add_all([
+        1,
+        u64::from(object.id),
+        object.bytes,
+        u64::from(object.operation),
+        u64::from(object.written_by),
+        object.segments.len() as u64,
+    ]);
     if object.promised_bytes != object.bytes {
         mix.add(object.promised_bytes);
     }

@@ -2,7 +2,7 @@
 //! What the contents of a heap report show of an object.
 
 use crate::history::ExpectedObject;
-use crate::pattern::{OBJECT_MASK, Segment};
+use crate::pattern::{OBJECT_MASK, Segment, UNKNOWN, pattern_byte};
 use crate::report::ContentEntry;
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub(super) fn uncovered(entries: &[ContentEntry], key: u32, object: &ExpectedObj
     told(object).find_map(|(segment, range)| uncovered_segment(&entries[first..], key, segment, range.start, range.end))
 }
 
-/// What contents tell of: the segments that have a whole word, as far as they are promised. Where nothing tells an object's end, the
+/// What contents tell of: the known segments that have a whole word, as far as they are promised. Where nothing tells an object's end, the
 /// search for the pattern gives up at two shared words in a row.
 fn told<'a>(object: &ExpectedObject<'a>) -> impl Iterator<Item = (Segment, Range<u64>)> + use<'a> {
     let (segments, promised) = (object.segments, object.checked_bytes);
@@ -37,20 +37,26 @@ fn told<'a>(object: &ExpectedObject<'a>) -> impl Iterator<Item = (Segment, Range
     let has_word = |range: &Range<u64>| {
         range.start.checked_next_multiple_of(8).and_then(|word| word.checked_add(8)).is_some_and(|end| end <= range.end)
     };
-    ranges.take_while(move |(_, range)| !gives_up(range)).filter(move |(_, range)| has_word(range))
+    let is_told = move |(segment, range): &(Segment, Range<u64>)| segment.object != UNKNOWN && has_word(range);
+    ranges.take_while(move |(_, range)| !gives_up(range)).filter(is_told)
 }
 
 fn uncovered_segment(entries: &[ContentEntry], key: u32, segment: Segment, start: u64, end: u64) -> Option<u64> {
     uncovered_range(entries, key, segment, start.checked_next_multiple_of(8)?..end - end % 8)
 }
 
-/// The first byte of the range that no entry of the segment's object has.
+/// The first byte of the range that no entry of the segment's object has, nor another entry with the same byte there: in a word that
+/// two runs share, the first of them has every byte that could be its own.
 fn uncovered_range(entries: &[ContentEntry], key: u32, segment: Segment, range: Range<u64>) -> Option<u64> {
     let mut at = range.start;
-    for entry in entries.iter().take_while(|entry| entry.slot == key) {
-        let is_right = entry.object & OBJECT_MASK == segment.object & OBJECT_MASK;
-        if is_right && entry.from <= at && at < entry.to {
+    for entry in entries.iter().take_while(|entry| entry.slot == key && entry.from < range.end) {
+        let is_same = entry.object & OBJECT_MASK == segment.object & OBJECT_MASK;
+        let has = |at: u64| entry.from <= at && at < entry.to;
+        if is_same && has(at) {
             at = entry.to;
+        }
+        while has(at) && at < range.end && pattern_byte(entry.object, at) == pattern_byte(segment.object, at) {
+            at += 1;
         }
     }
     (at < range.end).then_some(at)

@@ -3,12 +3,12 @@
 //! objects show.
 
 use super::Judge;
-use super::contents::is_put_right;
+use super::contents::{is_put_right, uncovered};
 use super::followed::{FollowedReferences, Identity, Look};
-use super::references::{Found, note_happened};
+use super::references::Found;
 use crate::fact::{ExtentError, Fact, Step};
 use crate::history::{Candidate, Candidates, ExpectedObject, ObjectId, OperationKind};
-use crate::report::{SectionKind, Stage, Status};
+use crate::report::{Contents, SectionKind, Stage, Status};
 
 /// Why an object is not as a candidate has it, the gravest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,12 +37,12 @@ impl<'a> Judge<'a> {
         }
         let Some(key) = found.key.filter(|key| !self.unsound.contains(key)) else {
             self.judge_unseen(found, references);
-            note_happened(objects.into_iter(), &mut references.first_part);
+            references.first_part.note(found.holder, objects.into_iter());
             return true;
         };
         let is_last = !references.is_graph() || look == Look::Last;
         match references.identity(key, objects.clone()) {
-            Identity::Known(known) => note_happened(known.into_iter(), &mut references.first_part),
+            Identity::Known(known) => references.first_part.note(found.holder, known.into_iter()),
             Identity::Open(open) => return self.judge_object(found, &open, is_last, references),
             Identity::Another(_) | Identity::Elsewhere if !is_last => return false,
             Identity::Another(other) => self.judge_anothers_place(found, &objects, other, references),
@@ -61,9 +61,10 @@ impl<'a> Judge<'a> {
     ) -> bool {
         let errors: Vec<_> = objects.iter().map(|candidate| (candidate, self.object_error(found, candidate))).collect();
         let right = errors.iter().filter(|(_, error)| error.is_none()).map(|(candidate, _)| **candidate);
+        let right = self.shown_after_recovery(found, right.collect());
         // Without walk nobody can tell whether the heap block is free already, and may be handed out and filled again.
         let may_be_anothers = found.capacity.is_none() && self.is_being_freed(found.holder);
-        let is_right = right.clone().next().is_some();
+        let is_right = !right.is_empty();
         if !is_right && !is_last && !may_be_anothers {
             return false;
         }
@@ -72,8 +73,8 @@ impl<'a> Judge<'a> {
         let nearest = errors.iter().max_by_key(|(_, error)| error.map_or((true, None), |error| (false, Some(error))));
         let nearest = nearest.and_then(|(candidate, error)| candidate.object.map(|object| (object, *error)));
         match is_right {
-            true => note_happened(right, &mut references.first_part),
-            false => note_happened(objects.iter().copied(), &mut references.first_part),
+            true => references.first_part.note(found.holder, right.into_iter()),
+            false => references.first_part.note(found.holder, objects.iter().copied()),
         }
         if references.is_graph() {
             self.judge_sharing(found, nearest.map(|(object, _)| object.placed_by), references);
@@ -88,6 +89,23 @@ impl<'a> Judge<'a> {
             _ => {}
         }
         true
+    }
+
+    /// Of several states that fit, those that the contents after recovery show, if they show any: recovery may have gone on with an
+    /// operation that the crash image has nothing of.
+    fn shown_after_recovery<'c>(&self, found: &Found<'_>, fitting: Vec<Candidate<'c>>) -> Vec<Candidate<'c>> {
+        let Some((contents, key)) = self.recovered_contents().zip(found.key).filter(|_| fitting.len() > 1) else {
+            return fitting;
+        };
+        let is_shown = |candidate: &&Candidate<'_>| {
+            candidate.object.is_some_and(|object| uncovered(&contents.entries, key, &object).is_none())
+        };
+        let shown: Vec<_> = fitting.iter().filter(is_shown).copied().collect();
+        if shown.is_empty() { fitting } else { shown }
+    }
+
+    fn recovered_contents(&self) -> Option<&'a Contents> {
+        self.report.lives.iter().take(2).find_map(|life| life.contents_after(Stage::Recovery))
     }
 
     /// A live heap block that the report lists no object of, though a slot reaches it.
@@ -113,7 +131,7 @@ impl<'a> Judge<'a> {
         other: ObjectId,
         references: &mut FollowedReferences<'a>,
     ) {
-        note_happened(objects.iter().copied(), &mut references.first_part);
+        references.first_part.note(found.holder, objects.iter().copied());
         let Some(object) = objects.iter().find_map(|candidate| candidate.object) else { return };
         references.lose(object.id);
         let (holder, operation) = (found.holder, object.placed_by);
@@ -137,7 +155,7 @@ impl<'a> Judge<'a> {
         objects: &[Candidate<'_>],
         references: &mut FollowedReferences<'a>,
     ) {
-        note_happened(objects.iter().copied(), &mut references.first_part);
+        references.first_part.note(found.holder, objects.iter().copied());
         let is_right = |candidate: &&Candidate<'_>| self.object_error(found, candidate).is_none();
         let Some(object) = objects.iter().find(is_right).or(objects.first()).and_then(|candidate| candidate.object)
         else {
@@ -205,7 +223,7 @@ impl<'a> Judge<'a> {
 
     /// FL009, or FL004 where the holder holds what it did before, and FL005 where that was freed.
     fn judge_wrong_content(&mut self, found: &Found<'_>, object: &ExpectedObject<'_>, at: u64) {
-        let (holder, operation) = (found.holder, object.operation);
+        let (holder, operation) = (found.holder, object.written_by);
         if let Some(previous) = self.history.previous(holder) {
             let (older, by) = (&previous.object, previous.operation);
             let differs = self.content.differs(found.file, found.at.offset, &older.segments, older.bytes);
@@ -236,10 +254,10 @@ impl<'a> Judge<'a> {
             return None;
         }
         let at = self.content.differs(found.file, found.at.offset, object.segments, object.checked_bytes)?;
-        let mut lives = self.report.lives.iter().take(2);
-        let recovered = lives.find_map(|life| life.contents_after(Stage::Recovery));
-        let is_repaired =
-            recovered.zip(found.key).is_some_and(|(contents, key)| is_put_right(&contents.entries, key, object, at));
+        let is_repaired = self
+            .recovered_contents()
+            .zip(found.key)
+            .is_some_and(|(contents, key)| is_put_right(&contents.entries, key, object, at));
         (!is_repaired).then_some(at)
     }
 }

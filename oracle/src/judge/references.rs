@@ -10,14 +10,17 @@ use crate::fact::{Fact, HolderKind, Step};
 use crate::history::{Candidate, Candidates, ExpectedObject, Holder, OperationIndex, OperationKind, Phase};
 use crate::report::{Life, Location, Place, SectionKind, SlotEntry, Status};
 use crate::rule::RuleId;
+use std::collections::BTreeSet;
 
 /// Which of the pending operations the recovered heap shows, and what else later stages need of the first part.
 #[derive(Default)]
 pub(super) struct FirstPart {
     /// Pending operations that have happened.
     pub happened: Vec<OperationIndex>,
-    /// Pending operations whose holder may be in the state before as well as after.
+    /// Pending operations whose holders may be in the state before as well as after.
     pub unclear: Vec<OperationIndex>,
+    /// What each holder shows of the operation that is pending on it: whether it has happened; `None`: either.
+    shown: Vec<(OperationIndex, Holder, Option<bool>)>,
     /// Bytes of live heap blocks that no slot reaches; `None`: without walk nobody knows.
     pub leaked_bytes: Option<u64>,
     /// How many heap blocks those bytes are.
@@ -130,6 +133,22 @@ impl<'a> Judge<'a> {
         while let Some(reference) = references.next() {
             self.judge_reference(reference, references);
         }
+        references.first_part.settle();
+        self.judge_transactions(&references.first_part);
+    }
+
+    /// FL019: of a transaction all changes are there, or none.
+    fn judge_transactions(&mut self, first_part: &FirstPart) {
+        for index in self.history.pending_commits() {
+            self.out.judged.insert(RuleId::TransactionInPart);
+            let (done, missing) = (first_part.first_that(index, Some(true)), first_part.first_that(index, Some(false)));
+            let (Some(done), Some(missing)) = (done, missing) else { continue };
+            let text = format!(
+                "operation {index} (commit) took effect in part: {done} is as after the transaction, {missing} as before"
+            );
+            let subject = Subject { slot: missing.slot(), operation: Some(index), ..Subject::default() };
+            self.violate(Fact::TransactionInPart, subject, text);
+        }
     }
 
     fn judge_reference(&mut self, reference: Reference, references: &mut FollowedReferences<'a>) {
@@ -168,7 +187,7 @@ impl<'a> Judge<'a> {
 
     fn judge_null(&mut self, holder: Holder, candidates: &Candidates<'_>, references: &mut FollowedReferences<'a>) {
         let null = candidates.iter().filter(|candidate| candidate.object.is_none());
-        note_happened(null, &mut references.first_part);
+        references.first_part.note(holder, null);
         if candidates.may_be_null() {
             return;
         }
@@ -259,12 +278,32 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Notes which of the pending operations has happened, given the candidates that fit what was found.
-pub(super) fn note_happened<'c>(fitting: impl Iterator<Item = Candidate<'c>>, first_part: &mut FirstPart) {
-    let states: Vec<(OperationIndex, bool)> = fitting.filter_map(|candidate| candidate.pending).collect();
-    match states[..] {
-        [] | [(_, false)] => {}
-        [(index, true)] => first_part.happened.push(index),
-        [(index, _), ..] => first_part.unclear.push(index),
+impl FirstPart {
+    /// Notes what the holder shows of the operation that is pending on it: the candidates that fit what was found.
+    pub fn note<'c>(&mut self, holder: Holder, fitting: impl Iterator<Item = Candidate<'c>>) {
+        let states: Vec<(OperationIndex, bool)> = fitting.filter_map(|candidate| candidate.pending).collect();
+        match states[..] {
+            [] => {}
+            [(index, has_happened)] => self.shown.push((index, holder, Some(has_happened))),
+            [(index, _), ..] => self.shown.push((index, holder, None)),
+        }
+    }
+
+    /// Of the pending operations that holders show: which have happened, and which left no mark that would tell.
+    fn settle(&mut self) {
+        let indices: BTreeSet<OperationIndex> = self.shown.iter().map(|(index, _, _)| *index).collect();
+        for index in indices {
+            match (self.first_that(index, Some(true)), self.first_that(index, Some(false))) {
+                (Some(_), _) => self.happened.push(index),
+                (None, None) => self.unclear.push(index),
+                (None, Some(_)) => {}
+            }
+        }
+    }
+
+    /// The first holder that shows this of the operation.
+    fn first_that(&self, index: OperationIndex, state: Option<bool>) -> Option<Holder> {
+        let mut of_it = self.shown.iter().filter(|(other, _, shown)| *other == index && *shown == state);
+        of_it.next().map(|(_, holder, _)| *holder)
     }
 }

@@ -22,7 +22,7 @@ use super::words::twin_phrase;
 use super::{Judge, Subject};
 use crate::contract::{Leaks, OutOfMemory};
 use crate::fact::{Fact, Step};
-use crate::history::{History, Linearised, OperationIndex, OperationKind};
+use crate::history::{History, Linearised, Operation, OperationIndex};
 use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Place, SectionKind, Status, USE};
 use crate::rule::RuleId;
 
@@ -176,13 +176,20 @@ impl TwinSet {
 
     fn that_fit(&self, history: &History) -> Vec<&Twin> {
         let pending = history.current().pending().iter().map(|pending| &pending.operation);
-        let has_effect = |kind: OperationKind| kind.has_slot() || kind == OperationKind::Create;
-        let pending: Vec<OperationIndex> =
-            pending.filter(|operation| has_effect(operation.kind)).map(|operation| operation.index).collect();
+        let pending: Vec<OperationIndex> = pending
+            .filter(|operation| operation.kind.has_effect() && !history.is_in_transaction(operation.index))
+            .map(|operation| operation.index)
+            .collect();
         if history.generations().len() > 1 || history.is_unsettled() || pending.len() > MOST_UNCLEAR {
             return Vec::new();
         }
         selections(&pending).flat_map(|happened| self.find(history, &happened).unwrap_or_default()).collect()
+    }
+
+    /// The twin after the transaction that is open. One that power ended shows in no slot, and yet it may have grown the heap.
+    fn after_transaction(&self, history: &History) -> Option<&Twin> {
+        let begun_by = history.open_transaction()?;
+        self.twins.range(begun_by + 1..).next().map(|(_, twin)| twin)
     }
 
     fn is_of_threads(&self) -> bool {
@@ -386,7 +393,8 @@ impl Judge<'_> {
         for chosen in selections(&unclear) {
             let happened: Vec<OperationIndex> = first_part.happened.iter().copied().chain(chosen).collect();
             let mut is_known = false;
-            for twin in twins.find(self.history, &happened)? {
+            let ended = twins.after_transaction(self.history).filter(|_| life == EMPTIED);
+            for twin in twins.find(self.history, &happened)?.iter().chain(ended) {
                 let twin = twin.capacities.as_ref().map_err(|why| format!("a twin failed: {why}"))?;
                 if is_of_places && twin.objects != objects {
                     continue;
@@ -406,7 +414,9 @@ impl Judge<'_> {
     /// the heap, as an allocation does that is freed again. How a heap grew decides what it can hold, so that is no loss.
     fn without_effect(&self, first_part: &FirstPart) -> Vec<OperationIndex> {
         let pending = self.history.current().pending().iter().map(|pending| &pending.operation);
-        let on_slots = pending.filter(|operation| operation.kind.has_slot()).map(|operation| operation.index);
+        let is_alone =
+            |operation: &&Operation| operation.kind.has_slot() && !self.history.is_in_transaction(operation.index);
+        let on_slots = pending.filter(is_alone).map(|operation| operation.index);
         let known = |index: &OperationIndex| first_part.happened.contains(index) || first_part.unclear.contains(index);
         on_slots.filter(|index| !known(index)).collect()
     }

@@ -9,6 +9,7 @@ mod heap_blocks;
 mod history;
 mod idempotence;
 mod refusals;
+mod transactions;
 mod usability;
 mod without_crash;
 

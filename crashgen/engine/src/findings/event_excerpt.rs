@@ -266,12 +266,13 @@ fn file_operation(text: &mut EventText, trace: &Trace, effect: &FileEffect) {
 /// What an operation is done to; the numbers are those of its begin marker.
 pub fn arguments(kind: OperationKind, slot: u32, bytes: u64, object: u32) -> Option<String> {
     Some(match kind {
-        OperationKind::Create | OperationKind::Open | OperationKind::Close => return None,
+        kind if !kind.has_slot() => return None,
+        OperationKind::Write => format!("slot {slot}, {bytes} bytes from byte {object} on"),
         OperationKind::Link => format!("slot {slot}, field {bytes}, to slot {object}"),
         OperationKind::Unlink => format!("slot {slot}, field {bytes}"),
         OperationKind::Load => format!("slot {slot}, from slot {object}, field {bytes}"),
         OperationKind::Free | OperationKind::Drop => format!("slot {slot}"),
-        OperationKind::Allocate | OperationKind::Reallocate => {
+        _ => {
             let plural = if bytes == 1 { "" } else { "s" };
             format!("slot {slot}, {bytes} byte{plural}, object {object}")
         }

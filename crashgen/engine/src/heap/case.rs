@@ -267,7 +267,10 @@ fn operation(
     bytes: u64,
     object: u32,
 ) -> Result<Operation, EngineError> {
-    let plain = Operation { thread, kind, index, slot, bytes, object, field: 0, other_slot: 0 };
+    let plain = Operation { thread, kind, index, slot, bytes, object, from: 0, field: 0, other_slot: 0 };
+    if kind == OperationKind::Write {
+        return Ok(Operation { object: index + 1, from: object.into(), ..plain });
+    }
     if !kind.has_field() {
         return Ok(plain);
     }

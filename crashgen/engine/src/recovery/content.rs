@@ -2,9 +2,10 @@
 //! The oracle's questions about object contents, answered from the crash image.
 
 use crashgen::image::CrashImage;
-use oracle::pattern::expected_bytes;
+use oracle::pattern::{expected_bytes, known_ranges};
 use oracle::{ContentSource, Segment};
 use std::cell::RefCell;
+use std::ops::Range;
 
 /// Bytes compared at a time.
 const PIECE_BYTES: u64 = 4096;
@@ -24,10 +25,17 @@ impl<'a> ImageContent<'a> {
 
 impl ContentSource for ImageContent<'_> {
     fn differs(&self, file: &str, offset: u64, expected: &[Segment], bytes: u64) -> Option<u64> {
+        known_ranges(expected, bytes).find_map(|range| self.first_wrong(file, offset, expected, range))
+    }
+}
+
+impl ImageContent<'_> {
+    /// In a range of the object's bytes that is known.
+    fn first_wrong(&self, file: &str, offset: u64, expected: &[Segment], range: Range<u64>) -> Option<u64> {
         let mut found = self.found.borrow_mut();
-        let mut at = 0;
-        while at < bytes {
-            let piece = PIECE_BYTES.min(bytes - at);
+        let mut at = range.start;
+        while at < range.end {
+            let piece = PIECE_BYTES.min(range.end - at);
             found.resize(piece as usize, 0);
             let place = offset.checked_add(at);
             if !place.is_some_and(|place| self.image.read(file, place, &mut found)) {

@@ -7,7 +7,7 @@ use crashgen::complete::{ChoiceSet, CrashPosition, Dependencies, Tables, UnitKey
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, LineContent, LineId, LineKey};
 use crashgen::trace::{Event, EventKind, FileId};
-use oracle::pattern::expected_bytes;
+use oracle::pattern::{expected_bytes, known_ranges};
 use oracle::{ContentSource, Segment};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
@@ -142,6 +142,22 @@ impl<'a> LeafContent<'a> {
     }
 }
 
+/// The parts of lines that hold known bytes of an object at `offset`: the line, from and to in the file.
+fn known_parts(
+    file: FileId,
+    offset: u64,
+    expected: &[Segment],
+    bytes: u64,
+) -> impl Iterator<Item = (LineKey, u64, u64)> + use<'_> {
+    known_ranges(expected, bytes).flat_map(move |range| {
+        let (start, end) = (offset + range.start, offset + range.end);
+        (start / LINE_BYTES..end.div_ceil(LINE_BYTES)).map(move |number| {
+            let line = number * LINE_BYTES;
+            (LineKey { file, number }, start.max(line), end.min(line + LINE_BYTES))
+        })
+    })
+}
+
 /// Narrows the sets of a leaf to the choices with which the contents of all objects are right after recovery.
 pub struct Narrowing<'a> {
     at: &'a CrashPosition<'a>,
@@ -186,16 +202,12 @@ impl ContentSource for Narrowing<'_> {
         let mut sets = self.sets.borrow_mut();
         let known = sets.as_mut()?;
         let found = self.image.files().iter().find(|(_, state)| &*state.path == file);
-        let Some((id, end)) =
-            found.and_then(|(id, state)| Some((*id, offset.checked_add(bytes).filter(|end| *end <= state.bytes)?)))
-        else {
+        let is_inside = |state: u64| offset.checked_add(bytes).is_some_and(|end| end <= state);
+        let Some((id, _)) = found.filter(|(_, state)| is_inside(state.bytes)) else {
             *sets = None;
             return None;
         };
-        let mut at = offset;
-        while at < end {
-            let key = LineKey { file: id, number: at / LINE_BYTES };
-            let line_end = end.min((key.number + 1) * LINE_BYTES);
+        for (key, at, line_end) in known_parts(*id, offset, expected, bytes) {
             let right = expected_bytes(expected, at - offset..line_end - offset);
             let from = (at % LINE_BYTES) as usize;
             let is_wrong = match self.at.model.find(key) {
@@ -211,7 +223,6 @@ impl ContentSource for Narrowing<'_> {
                 *sets = None;
                 return None;
             }
-            at = line_end;
         }
         None
     }
@@ -236,10 +247,7 @@ impl ContentSource for LeafContent<'_> {
             return None;
         }
         let mut is_narrowed = false;
-        let mut at = offset;
-        while at < end {
-            let key = LineKey { file: *id, number: at / LINE_BYTES };
-            let line_end = end.min((key.number + 1) * LINE_BYTES);
+        for (key, at, line_end) in known_parts(*id, offset, expected, bytes) {
             let from = (at % LINE_BYTES) as usize;
             let to = from + (line_end - at) as usize;
             let right = expected_bytes(expected, at - offset..line_end - offset);
@@ -249,7 +257,6 @@ impl ContentSource for LeafContent<'_> {
                 return Some(at - offset + wrong as u64);
             }
             is_narrowed |= line.is_some_and(|line| self.sets.contains_key(&line));
-            at = line_end;
         }
         // An object that is right with all choices of its lines is right in every leaf.
         if !is_narrowed {
