@@ -4,12 +4,15 @@ found is said as it is."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from caches import cache_that_shares_builds
 from command_line import Faultline, assert_one_clear_line
+from exploration.files_project import link_tool
 from faultline.base.cache import Cache
 from faultline.base.config import find_allocator
 from faultline.pipeline import packages
@@ -24,15 +27,22 @@ from foreign.answer import Answer
 CREATED_ONLY = "workload 1\nslots 1\ncase\nallocate 0 64\n"
 SHORT = "workload 1\nslots 1\ncase\nallocate 0 112\nfree 0\n"
 
+TRANSACTION = "workload 1\nslots 2\ncase\nallocate 0 112\nbegin\nwrite 0 16 32\nallocate 1 112\ncommit\n"
+
 Prepare = Callable[..., PreparedCell]
 
 
 @pytest.fixture
 def prepared(root: Path, scripts: Path) -> Prepare:
-    lacking = packages.missing(find_allocator(root, "pmdk"))
+    return preparing(root, Cache(root / ".faultline"), scripts)
+
+
+def preparing(root: Path, cache: Cache, scripts: Path) -> Prepare:
+    """Of the allocators below root."""
+    lacking = packages.missing(find_allocator(root, "pmdk_tx"))
     if lacking:
         pytest.skip(lacking)
-    workshop = Workshop(root, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
+    workshop = Workshop(root, cache, Engine(scripts / "faultline-engine"))
 
     def prepare(allocator: str, workload: str, text: str = "", **more: object) -> PreparedCell:
         spec = CellSpec(allocator, workload, more.pop("ops", 0), 1, "complete", "px86", "clwb", **more)  # type: ignore[arg-type]
@@ -58,6 +68,27 @@ def test_an_allocation_and_a_free_are_explored_whole(prepared: Prepare) -> None:
     assert "first part" in not_judged["FL012"]
 
 
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_a_transaction_that_logs_what_it_overwrites_is_right_and_one_that_does_not_is_found(
+    root: Path, scripts: Path, tmp_path: Path, is_logged: bool
+) -> None:
+    for name in ("pmdk", "pmdk_tx"):
+        shutil.copytree(root / "allocators" / name, tmp_path / "allocators" / name)
+    link_tool(root, tmp_path)
+    adapter = tmp_path / "allocators" / "pmdk_tx" / "adapter.c"
+    logs = "if (is_open && !has_logged(object + from, bytes))"
+    text = adapter.read_text()
+    assert logs in text
+    adapter.write_text(text if is_logged else text.replace(logs, "if (false)"))
+    cache = cache_that_shares_builds(root, tmp_path / "cache")
+    prepare = preparing(tmp_path, cache, scripts)
+    answer = explored(prepare("pmdk_tx", "transaction", TRANSACTION, start="workload", probe="first"))
+    expected = ("pass", set()) if is_logged else ("fail", {"FL009", "FL019"})
+    assert (answer.verdict, answer.rules) == expected
+    assert (answer.certificate.complete, answer.certificate.engine) == (True, "traced")
+    assert "FL019" in answer.certificate.rules_judged or not is_logged
+
+
 def test_a_workload_starts_where_allocator_toml_says_in_every_command(
     prepared: Prepare, faultline: Faultline, tmp_path: Path
 ) -> None:
@@ -76,6 +107,7 @@ def test_a_workload_starts_where_allocator_toml_says_in_every_command(
         ("pmdk", "churn", 40, "full", 200),
         ("pmdk_movnt", "smoke", 0, "first", 1000),
         ("pmdk_tx", "churn", 20, "first", 500),
+        ("pmdk_tx", "tx:40", 0, "first", 500),
     ],
 )
 def test_what_it_does_to_a_heap_is_explored_whole(

@@ -25,8 +25,9 @@ from faultline.pipeline.engine import Engine
 from faultline.pipeline.explore import write_config
 from faultline.pipeline.prepared import build_cell, trace_cell
 from faultline.pipeline.workshop import Workshop
-from faultline.workload import generators, graph_generators
+from faultline.workload import generators, graph_generators, transaction_generators
 from faultline.workload.operations import Operation, Workload
+from faultline.workload.slots import well_formed
 
 STATES = {"nvm_malloc": 2048, "nvm_malloc_tx": 2048, "makalu": 512, "nvmalloc": 2048, "pallocator": 512}
 """Crash positions with more states are left out: a state costs a recovery. Those are mostly the ones inside a fill."""
@@ -91,13 +92,28 @@ def shares(allocator: str, mutants: list[str | None], cases: int) -> list[Share]
 
 def workload_of(share: Share, heap: Heap) -> Workload:
     made = [case_of(share.kind, share.seed + number, heap) for number in range(share.cases)]
-    layout = "root" if share.kind == "threads" else share.kind
+    layout = "root" if share.kind in ("threads", "transactions") else share.kind
     schedule_seed = share.seed if share.kind == "threads" else 0
     operations = tuple(operation for case in made for operation in case)
     return Workload("small", generators.CHURN_SLOTS, operations, layout=layout, schedule_seed=schedule_seed)
 
 
+def transactions_of(seed: int, heap: Heap) -> list[Operation]:
+    """Two or three, small, with writes of one or two words."""
+    operations = [
+        replace(operation, start=0, size_bytes=8 + 8 * (at % 2))
+        if operation.kind == "write"
+        else resized(operation, seed + at, heap)
+        for at, operation in enumerate(transaction_generators.tx(2 + seed % 2, None, seed).operations)
+    ]
+    if seed % REOPEN_ONE_IN == 0:
+        operations.append(Operation("reopen"))
+    return list(well_formed(operations, "root"))
+
+
 def case_of(kind: str, seed: int, heap: Heap) -> list[Operation]:
+    if kind == "transactions":
+        return transactions_of(seed, heap)
     generator = {"graph": graph_generators.graph, "threads": generators.threads}.get(kind, generators.churn)
     made = generator(OPERATIONS[seed % len(OPERATIONS)], seed).operations
     operations = [resized(operation, seed + at, heap) for at, operation in enumerate(made)]
