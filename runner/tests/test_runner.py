@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import random
+import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -15,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from faultline.base.errors import BadInputError
 from faultline.pipeline.build import runner_recipe
-from faultline.workload import generators, sequences
+from faultline.workload import file_format, generators, sequences, transaction_generators
 from faultline.workload.operations import Workload
 from runner_protocol import FL, Command
 
@@ -720,6 +724,41 @@ def test_bad_workloads_name_file_and_line(
     assert run.returncode == 2
     assert f"{folder.name}.workload:{message}" in error_line(run)
     assert list(folder.iterdir()) == []
+
+
+def odd_transactions(seed: int) -> str:
+    """A generated workload that lacks one line, or has one more."""
+    chance = random.Random(seed)
+    head, *lines = transaction_generators.tx(3, None, seed).text().splitlines()
+    at = chance.randrange(2, len(lines))
+    odd = ["begin", "commit", "abort", "reopen", "case", "join", "free 0", "write 0 4 8", "thread 1 allocate 31 8"]
+    lines[at : at + seed % 2] = [] if seed % 2 else [chance.choice(odd)]
+    return "\n".join([head, *lines]) + "\n"
+
+
+def wrong_line(text: str) -> int | None:
+    """Where the harness's reader finds the file wrong."""
+    try:
+        file_format.parse(text, "text")
+    except BadInputError as error:
+        named = re.search(r"text:(\d+):", error.message)
+        return int(named[1]) if named else text.count("\n") + 1
+    return None
+
+
+def test_runner_and_harness_take_the_same_files_with_transactions(
+    runner: Path, adapter: Callable[..., Path], folder: Path
+) -> None:
+    taken = 0
+    for seed in range(80):
+        text = odd_transactions(seed)
+        run = execute(runner, adapter(), folder, text)
+        named = re.search(r":(\d+): ", run.stderr)
+        assert (int(named[1]) if named else None) == wrong_line(text), (text, run.stderr)
+        taken += named is None
+        shutil.rmtree(folder)
+        folder.mkdir()
+    assert 8 < taken < 72
 
 
 LIVE_AFTER_WORKLOAD = {0: 200, 1: 40}

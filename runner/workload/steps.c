@@ -102,12 +102,19 @@ static void note_tally(struct tally *tally, const struct step *step, int status)
     tally->object_bytes += is_allocation ? step->bytes : 0;
 }
 
-/* An earlier operation that ran out of memory left it nothing to work on. In the graph layout that may be far from it. */
+/* An earlier operation that ran out of memory left it nothing to work on, or, of a free in a transaction, an object where it needs
+ * none. In the graph layout that may be far from it. */
 static bool is_skipped(const struct execution *execution, const struct step *step) {
     uint64_t needed = step->kind == FL_OP_FREE || step->kind == FL_OP_REALLOCATE ? 1
                       : step->kind == FL_OP_WRITE                                ? step->start + step->bytes
                                                                                  : 0;
-    return execution->left->live_bytes[step->slot] < needed || (has_slot(step->kind) && execution->left->is_case_over);
+    bool is_taken = step->kind == FL_OP_ALLOCATE && execution->left->live_bytes[step->slot] != 0;
+    return is_taken || execution->left->live_bytes[step->slot] < needed || (has_slot(step->kind) && execution->left->is_case_over);
+}
+
+/* The operation may answer that there is no room, and has no effect then. In a transaction each may: all are logged. */
+static bool may_lack_room(const struct execution *execution, const struct step *step) {
+    return operation_of(step->kind)->may_lack_room || (execution->left_at_begin != NULL && has_slot(step->kind));
 }
 
 /* In the step's own thread. */
@@ -124,7 +131,7 @@ static void execute_step(struct execution *execution, const struct step *step) {
     int status = call_adapter(execution, step);
     mark_return(step, status);
     note_tally(execution->tally, step, status);
-    bool is_refused = status != FL_OK && (status != FL_OUT_OF_MEMORY || !operation_of(step->kind)->may_lack_room);
+    bool is_refused = status != FL_OK && (status != FL_OUT_OF_MEMORY || !may_lack_room(execution, step));
     if (is_refused && execution->refused != NULL)
         execution->refused(execution, step, status);
     if (status == FL_OK)
