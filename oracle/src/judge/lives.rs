@@ -123,7 +123,7 @@ impl<'a> Judge<'a> {
             if let (Some(Some(at)), Some(object)) = (error, objects().next()) {
                 self.unsound.insert(shown.key);
                 let after = after_phrase(number, contents.after);
-                let (holder, operation) = (shown.holder, object.operation);
+                let (holder, operation) = (shown.holder, object.written_by);
                 let text = format!("{holder}: byte {at} of what operation {operation} left is wrong after {after}");
                 let place = place_of(&self.report.lives[0], shown.at);
                 let subject = Subject {
