@@ -156,8 +156,8 @@ struct fl_adapter {
 
     /* FL_CAN_TRANSACTIONS. allocate, free, reallocate and write between begin and commit take effect together, when commit returns; after
      * abort, or a crash before that, none has. They see what those before them in the transaction did: a slot that one allocated, a
-     * later one may free. Another operation that answers FL_OUT_OF_MEMORY has no effect, and its transaction goes on; if commit
-     * does, the transaction has none. One transaction at a time, by one thread; no heap is closed in one. */
+     * later one may free. One of these four that answers FL_OUT_OF_MEMORY has no effect, and its transaction goes on; if commit
+     * does, the transaction has none. begin and abort must find room. One transaction at a time, by one thread; no heap is closed in one. */
     int (*begin)(fl_heap *heap);
     int (*commit)(fl_heap *heap);
     int (*abort)(fl_heap *heap);

@@ -308,7 +308,7 @@ static int open_logged(const struct fl_heap_options *options, fl_heap **opened) 
     if (status != FL_OK || is_changed)
         close_heap(heap);
     if (status == FL_OK && is_changed)
-        return open_heap(options, opened); /* opening again turns runs that this emptied into free memory */
+        return open_logged(options, opened); /* opening again turns runs that this emptied into free memory */
     *opened = heap;
     return status;
 }

@@ -80,6 +80,13 @@ static bool has_logged(const void *start, size_t bytes) {
     return error == 0;
 }
 
+static bool has_freed(PMEMoid object) {
+    int error = pmemobj_tx_xfree(object, POBJ_XFREE_NO_ABORT);
+    if (error != 0)
+        errno = error;
+    return error == 0;
+}
+
 static int put_new(fl_heap *heap, const struct work *work) {
     PMEMoid *held = &heap->root->slots[work->slot], object = pmemobj_tx_xalloc(work->bytes, OBJECT_TYPE, POBJ_XALLOC_NO_ABORT);
     if (OID_IS_NULL(object))
@@ -94,8 +101,11 @@ static int put_new(fl_heap *heap, const struct work *work) {
         pmemobj_tx_xfree(object, POBJ_XFREE_NO_ABORT);
         return status;
     }
-    if (work->old_bytes > 0)
-        pmemobj_tx_xfree(*held, POBJ_XFREE_NO_ABORT);
+    if (work->old_bytes > 0 && !has_freed(*held)) {
+        int status = pool_fail_to_allocate("pmemobj_tx_xfree");
+        pmemobj_tx_xfree(object, POBJ_XFREE_NO_ABORT);
+        return status;
+    }
     *held = object;
     return FL_OK;
 }
@@ -110,8 +120,9 @@ static int take(fl_heap *heap, const struct work *work) {
     size_t usable = pmemobj_alloc_usable_size(object), bytes = usable < CLEARED_BYTES ? usable : CLEARED_BYTES;
     if (!has_logged(held, sizeof *held) || !has_logged(object_at(heap, object), bytes))
         return pool_fail_to_allocate("pmemobj_tx_xadd_range_direct");
+    if (!has_freed(object))
+        return pool_fail_to_allocate("pmemobj_tx_xfree");
     memset(object_at(heap, object), 0, bytes);
-    pmemobj_tx_xfree(object, POBJ_XFREE_NO_ABORT);
     *held = OID_NULL;
     return FL_OK;
 }

@@ -181,11 +181,20 @@ impl RunningOperation {
     }
 }
 
+/// Operations that have returned in a transaction that has not ended, and the lines that they stored to.
+#[derive(Default)]
+struct Unended {
+    operations: FxHashSet<u32>,
+    stored: FxHashSet<LineId>,
+}
+
 struct Judge {
     is_durable_on_return: bool,
     model: Model,
     open: BTreeMap<LineId, Vec<Unpersisted>>,
     running: FxHashMap<ThreadId, RunningOperation>,
+    /// What the operations of the open transaction stored to: they promise to be persisted when that ends.
+    transaction: Option<Unended>,
     /// Threads with a flush or a non-temporal store since their last fence.
     unfenced: FxHashSet<ThreadId>,
     warnings: BTreeMap<(TraceRule, SiteId), Warning>,
@@ -199,6 +208,7 @@ impl Judge {
             model: Model::new(&Px86, Vec::new()),
             open: BTreeMap::new(),
             running: FxHashMap::default(),
+            transaction: None,
             unfenced: FxHashSet::default(),
             warnings: BTreeMap::new(),
             costs: BTreeMap::new(),
@@ -291,9 +301,26 @@ impl Judge {
 
     fn returned(&mut self, thread: ThreadId, index: u32) {
         let Some(running) = self.running.remove(&thread) else { return };
-        for line in running.stored.iter().filter(|_| self.is_durable_on_return) {
+        let mut ended = match running.kind {
+            OperationKind::Commit | OperationKind::Abort => self.transaction.take().unwrap_or_default(),
+            _ => Unended::default(),
+        };
+        match &mut self.transaction {
+            Some(transaction) => {
+                transaction.operations.insert(index);
+                transaction.stored.extend(&running.stored);
+            }
+            None => {
+                ended.operations.insert(index);
+                ended.stored.extend(&running.stored);
+            }
+        }
+        if running.kind == OperationKind::Begin {
+            self.transaction = Some(Unended::default());
+        }
+        for line in ended.stored.iter().filter(|_| self.is_durable_on_return) {
             for store in self.open.get_mut(line).into_iter().flatten() {
-                store.is_late |= store.operation.is_some_and(|(made_in, _)| made_in == index);
+                store.is_late |= store.operation.is_some_and(|(made_in, _)| ended.operations.contains(&made_in));
             }
         }
         let sum = self.costs.entry(running.kind.name()).or_default();
@@ -437,6 +464,21 @@ mod tests {
         assert_eq!(one(&[store(0), clwb(0), clwb(8), fence()], &[]), [(RedundantFlush, 3, 1)]);
         assert_eq!(one(&[clwb(64), fence()], &[]), [(CleanFlush, 1, 1)]);
         assert_eq!(one(&[store(0), clwb(0), fence(), clwb(0), fence()], &[]), [(CleanFlush, 4, 1)]);
+    }
+
+    #[test]
+    fn operations_of_a_transaction_are_persisted_when_it_ends() {
+        use TraceRule::{NotFenced, ReturnedBefore};
+        let of = |kind, index| EventKind::OperationBegin { kind, index, slot: 0, bytes: 0, object: 0 };
+        let back = |kind, index| EventKind::OperationReturn { kind, index, status: 0 };
+        let (begin_tx, commit) = (OperationKind::Begin, OperationKind::Commit);
+        let judge = |end: &[EventKind]| {
+            let start = [of(begin_tx, 7), back(begin_tx, 7), begin(8), store(0), clwb(0), returned(8), of(commit, 9)];
+            short(&judged(start.into_iter().chain(end.iter().cloned()).map(|kind| (1, kind)).collect()))
+        };
+        assert_eq!(judge(&[fence(), back(commit, 9)]), []);
+        assert_eq!(judge(&[back(commit, 9), fence()]), [(ReturnedBefore, 3, 1)]);
+        assert_eq!(judge(&[back(commit, 9)]), [(NotFenced, 3, 1)]);
     }
 
     #[test]

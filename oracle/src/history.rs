@@ -253,6 +253,14 @@ impl History {
         self.generations.iter().map(pending).sum::<u64>() + self.current().unsettled_operations
     }
 
+    /// Whether an operation that is pending, or one of the transaction that is open, changes what the holder holds or its object.
+    pub(crate) fn is_touched(&self, holder: Holder) -> bool {
+        let now = self.current();
+        let pending = now.pending.iter().flat_map(|pending| pending.changes.iter().chain(&pending.in_transaction));
+        let in_transaction = now.transaction.as_ref().is_some_and(|open| open.changes.contains_key(&holder));
+        in_transaction || pending.into_iter().any(|change| change.holder == holder)
+    }
+
     /// Index of the begin of the transaction that has neither been committed nor aborted.
     pub(crate) fn open_transaction(&self) -> Option<OperationIndex> {
         self.current().transaction.as_ref().map(|transaction| transaction.begun_by)

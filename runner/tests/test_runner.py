@@ -693,7 +693,11 @@ def test_a_signal_ends_the_server_and_its_target(serve: Callable[..., Server]) -
         ),
         (
             "workload 1\nslots 8 graph\ncase\nbegin\n",
-            "4: begin: there are no transactions with `slots COUNT graph`",
+            "4: begin: there are no transactions and writes with `slots COUNT graph`",
+        ),
+        (
+            "workload 1\nslots 8 graph\ncase\nallocate 0 64\nwrite 0 0 16\n",
+            "5: write: there are no transactions and writes with `slots COUNT graph`",
         ),
         ("workload 1\nslots 8\ncase\nmalloc 1 2\n", "4: `malloc` is no operation"),
         ("workload 1\nslots 8\ncase now\n", "3: expected `case`"),

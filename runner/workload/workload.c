@@ -278,8 +278,9 @@ static void follow_links(struct parser *parser, struct step *step) {
 /* Operations of several threads that overlap have no transaction in common. */
 static void check_transaction(const struct parser *parser, const struct operation *operation) {
     bool is_open = parser->uses_at_begin != NULL;
-    if (operation->kind == FL_OP_BEGIN && parser->links != NULL)
-        BAD_LINE(parser, "begin: there are no transactions with `slots COUNT graph`");
+    bool is_of_them = operation->bounds_transaction || operation->kind == FL_OP_WRITE;
+    if (is_of_them && parser->links != NULL)
+        BAD_LINE(parser, "%s: there are no transactions and writes with `slots COUNT graph`", operation->word);
     if (operation->kind == FL_OP_BEGIN && is_open)
         BAD_LINE(parser, "begin: a transaction is open; commit or abort it first");
     if (operation->bounds_transaction && operation->kind != FL_OP_BEGIN && !is_open)

@@ -125,6 +125,24 @@ def smaller_sizes(operations: Operations, at: int, alphabet: list[int]) -> list[
     return [one for one in shrunk if not _has_writes(one) or len(well_formed(one, "root")) == len(one)]
 
 
+def within_objects(operations: Operations) -> Operations:
+    """With writes that do not reach past their objects: from an earlier word on, of fewer words, or left out."""
+    bytes_: dict[int, int] = {}
+    at_begin: dict[int, int] = {}
+    kept: list[Operation] = []
+    for operation in operations:
+        bytes_, at_begin = _at_bound(operation, bytes_, at_begin)
+        if operation.kind in ("allocate", "reallocate"):
+            bytes_ = {**bytes_, operation.slot: operation.size_bytes}
+        if operation.kind == "write":
+            room = bytes_.get(operation.slot, 0) // WORD_BYTES * WORD_BYTES
+            length = min(operation.size_bytes, room)
+            operation = replace(operation, size_bytes=length, start=min(operation.start, room - length))
+        if operation.kind != "write" or operation.size_bytes:
+            kept.append(operation)
+    return tuple(kept)
+
+
 def _has_writes(operations: Operations) -> bool:
     return any(operation.kind == "write" for operation in operations)
 
@@ -180,13 +198,15 @@ def _is_lowest(operations: Operations) -> bool:
 
 
 def _live_after(operations: Sequence[Operation]) -> set[int]:
-    live: set[int] = set()
+    live: dict[int, int] = {}
+    at_begin: dict[int, int] = {}
     for operation in operations:
+        live, at_begin = _at_bound(operation, live, at_begin)
         if operation.kind in FILLING:
-            live.add(operation.slot)
+            live[operation.slot] = operation.slot
         elif operation.kind in EMPTYING:
-            live.discard(operation.slot)
-    return live
+            live.pop(operation.slot, None)
+    return set(live)
 
 
 def _lowest_empty(live: set[int]) -> int:
@@ -212,11 +232,12 @@ def _without_idle_joins(operations: Operations) -> Operations:
 
 
 def _needs_of(operations: Operations, at: int) -> set[int]:
-    """The operation that filled its slot; where another object was there before, what took that away."""
+    """The operation that filled its slot; where another object was there before, what took that away. The bounds of its
+    transaction."""
     slots = {operations[at].slot, operations[at].other}
+    needed = _bounds_around(operations, at)
     if operations[at].kind not in SLOT_OPERATIONS:
-        return set()
-    needed = set()
+        return needed
     for slot in slots if operations[at].kind in WITH_OTHER_SLOT else {operations[at].slot}:
         before = (number for number in range(at - 1, -1, -1) if operations[number].slot == slot)
         filled = next((number for number in before if operations[number].kind in FILLING), None)
@@ -225,6 +246,13 @@ def _needs_of(operations: Operations, at: int) -> set[int]:
             if operations[filled].kind == "load":
                 needed |= _needs_of(operations, filled)
     return needed
+
+
+def _bounds_around(operations: Operations, at: int) -> set[int]:
+    """begin and commit or abort of the transaction that the operation is in, or is a bound of."""
+    bounds = [number for number, one in enumerate(operations) if one.kind in TRANSACTION_BOUNDS]
+    pairs = zip(bounds[::2], bounds[1::2], strict=False)
+    return next(({first, last} for first, last in pairs if first <= at <= last), set())
 
 
 def _own_slots(operations: Operations) -> Operations:

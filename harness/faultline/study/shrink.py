@@ -254,8 +254,12 @@ class _WitnessSearch:
             at = 1 + _first_difference(now, self.current or ())
 
     def _with_sizes_up_to(self, size_bytes: int) -> Operations:
+        """What is written of an object that gets smaller is written of what is left of it, or not at all."""
         now = self.current or ()
-        return tuple(replace(one, size_bytes=min(one.size_bytes, size_bytes)) for one in now)
+        smaller = (
+            one if one.kind == "write" else replace(one, size_bytes=min(one.size_bytes, size_bytes)) for one in now
+        )
+        return candidates.within_objects(tuple(smaller))
 
     def _use_few_crashes(self, operations: Operations) -> None:
         crashes = self.crashes

@@ -84,13 +84,13 @@ class SlotStates:
         self.has_threads |= operation.thread != 0
         if kind in TRANSACTION_BOUNDS or kind == "write":
             self.has_transactions = True
+            expect(self.links is None, f"{kind}: there are no transactions and writes with `slots COUNT graph`")
         expect(
             not (self.has_threads and self.has_transactions),
             "a workload has transactions and writes, or `thread`, not both",
         )
         expect(kind not in ("case", "reopen") or not is_open, f"{kind} in a transaction: commit or abort it first")
         if kind == "begin":
-            expect(self.links is None, "begin: there are no transactions with `slots COUNT graph`")
             expect(not is_open, "begin: a transaction is open: commit or abort it first")
             self.at_begin = dict(self.live)
         elif kind in TRANSACTION_BOUNDS:

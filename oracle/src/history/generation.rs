@@ -172,7 +172,11 @@ impl Generation {
             return Ok(());
         }
         if matches!(pending.operation.kind, OperationKind::Commit | OperationKind::Abort) {
-            self.transaction = None;
+            let operations = self.transaction.take().map_or(0, |transaction| transaction.operations);
+            if (durable, status) == (Durable::OnClose, Status::Ok) && pending.operation.kind == OperationKind::Commit {
+                // Each counts, not each holder, of which one is counted when its change is applied.
+                self.unsettled_operations += operations.saturating_sub(pending.changes.len() as u64);
+            }
         }
         match (status, pending.operation.kind) {
             (Status::Ok, OperationKind::Create) => self.created(),
@@ -186,12 +190,16 @@ impl Generation {
                 self.transaction = Some(Transaction { begun_by: index, changes, operations: 0 });
             }
             (Status::Ok, _) => self.apply(durable, &pending),
+            (Status::OutOfMemory, OperationKind::Commit) => {}
             (Status::OutOfMemory, _) => return Ok(()),
             _ => pending.changes.iter().for_each(|change| self.failed(change)),
         }
-        // An aborted transaction changes nothing that a slot shows, but it may have grown the heap.
-        let has_effect = pending.operation.kind.has_effect() || pending.operation.kind == OperationKind::Abort;
-        if status == Status::Ok && has_effect {
+        // A transaction that was undone changes nothing that a slot shows, but it may have grown the heap.
+        let is_undone = match pending.operation.kind {
+            OperationKind::Commit => status == Status::OutOfMemory,
+            kind => kind == OperationKind::Abort && status == Status::Ok,
+        };
+        if is_undone || (status == Status::Ok && pending.operation.kind.has_effect()) {
             self.last_effective = self.last_effective.max(Some(index));
             self.effects += 1;
         }

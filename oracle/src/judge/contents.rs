@@ -10,8 +10,13 @@ use std::ops::Range;
 /// the byte where the pattern ends.
 pub(super) fn is_put_right(entries: &[ContentEntry], key: u32, object: &ExpectedObject<'_>, wrong: u64) -> bool {
     let first = entries.partition_point(|entry| entry.slot < key);
-    let is_told = told(object).any(|(_, range)| range.contains(&wrong));
-    is_told && told(object).all(|(segment, range)| uncovered_range(&entries[first..], key, segment, range).is_none())
+    tell_of(object, wrong)
+        && told(object).all(|(segment, range)| uncovered_range(&entries[first..], key, segment, range).is_none())
+}
+
+/// Whether contents tell of this byte of the object.
+pub(super) fn tell_of(object: &ExpectedObject<'_>, at: u64) -> bool {
+    told(object).any(|(_, range)| range.contains(&at))
 }
 
 /// The first promised byte of the object that the contents do not show.

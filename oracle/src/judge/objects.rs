@@ -3,7 +3,7 @@
 //! objects show.
 
 use super::Judge;
-use super::contents::{is_put_right, uncovered};
+use super::contents::{is_put_right, tell_of, uncovered};
 use super::followed::{FollowedReferences, Identity, Look};
 use super::references::Found;
 use crate::fact::{ExtentError, Fact, Step};
@@ -85,6 +85,13 @@ impl<'a> Judge<'a> {
         }
         match nearest.filter(|_| !may_be_anothers) {
             Some((object, Some(ObjectError::TooSmall))) => self.judge_too_small(found, &object),
+            Some((object, Some(ObjectError::Content(at)))) if self.may_be_put_right(found, &object, at) => {
+                let (holder, bytes) = (found.holder, object.bytes);
+                self.unknown(format!(
+                    "{holder}: byte {at} of its {bytes} bytes is wrong in the crash image, and what recovery made of it is not known: \
+                     contents tell of whole words"
+                ));
+            }
             Some((object, Some(ObjectError::Content(at)))) => self.judge_wrong_content(found, &object, at),
             _ => {}
         }
@@ -246,6 +253,12 @@ impl<'a> Judge<'a> {
         );
         let fact = Fact::ContentWrong(holder.into(), Step::new(0, SectionKind::Contents));
         self.violate(fact, self.subject(found, Some(operation)), text);
+    }
+
+    /// A byte that contents do not tell of, of an object that power failed in the middle of an operation on: recovery may have taken
+    /// back what that did to it.
+    fn may_be_put_right(&self, found: &Found<'_>, object: &ExpectedObject<'_>, at: u64) -> bool {
+        self.history.is_touched(found.holder) && self.recovered_contents().is_some() && !tell_of(object, at)
     }
 
     /// The first wrong byte of the object in the crash image, unless recovery has put it right: what was seen after it counts more.

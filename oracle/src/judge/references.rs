@@ -133,16 +133,40 @@ impl<'a> Judge<'a> {
         while let Some(reference) = references.next() {
             self.judge_reference(reference, references);
         }
+        self.tell_by_place(references);
         references.first_part.settle();
         self.judge_transactions(&references.first_part);
     }
 
-    /// FL019: of a transaction all changes are there, or none.
+    /// A slot whose object was moved by a reallocation may hold what fits before and after it. Where the twins before and after the
+    /// commit have it at two places, its place tells.
+    fn tell_by_place(&self, references: &mut FollowedReferences<'a>) {
+        let commits: Vec<OperationIndex> = self.history.pending_commits().collect();
+        let is_first = self.history.generations().len() == 1;
+        let Some(twins) = self.twins.filter(|_| is_first && !commits.is_empty()) else { return };
+        let life = references.life;
+        for (index, holder, shown) in references.first_part.shown.iter_mut().filter(|(_, _, shown)| shown.is_none()) {
+            let mut entries = life.slots.iter().flat_map(|slots| &slots.entries);
+            let Some(entry) = entries.find(|entry| Some(entry.slot) == holder.slot()) else { continue };
+            let place = Place { file: life.file_name(entry.file).unwrap_or("?").to_owned(), offset: entry.offset };
+            if commits.contains(index) {
+                *shown = twins.has_moved(self.history, *index, entry.slot, &place);
+            }
+        }
+    }
+
+    /// FL019: of a transaction all changes are there, or none. One that cannot be told is named.
     fn judge_transactions(&mut self, first_part: &FirstPart) {
         for index in self.history.pending_commits() {
             self.out.judged.insert(RuleId::TransactionInPart);
             let (done, missing) = (first_part.first_that(index, Some(true)), first_part.first_that(index, Some(false)));
-            let (Some(done), Some(missing)) = (done, missing) else { continue };
+            let (Some(done), Some(missing)) = (done, missing) else {
+                if let Some(either) = first_part.first_that(index, None).filter(|_| done.or(missing).is_some()) {
+                    let why = format!("{either} may be as before the transaction as well as after it");
+                    self.not_judged(RuleId::TransactionInPart, why);
+                }
+                continue;
+            };
             let text = format!(
                 "operation {index} (commit) took effect in part: {done} is as after the transaction, {missing} as before"
             );

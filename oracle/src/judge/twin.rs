@@ -23,7 +23,7 @@ use super::{Judge, Subject};
 use crate::contract::{Leaks, OutOfMemory};
 use crate::fact::{Fact, Step};
 use crate::history::{History, Linearised, Operation, OperationIndex};
-use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Place, SectionKind, Status, USE};
+use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Place, SectionKind, SlotEntry, Status, USE};
 use crate::rule::RuleId;
 
 /// Of x86-64.
@@ -65,6 +65,8 @@ struct Capacities {
     beside_objects: Capacity,
     /// Where these are, in the order in which a report has them.
     objects: Vec<Place>,
+    /// Where those are that slots hold, by slot.
+    slots: BTreeMap<u32, Place>,
     emptied: Capacity,
     /// Why it is not known what the heap held before it was closed.
     open_failure: Option<String>,
@@ -192,6 +194,27 @@ impl TwinSet {
         self.twins.range(begun_by + 1..).next().map(|(_, twin)| twin)
     }
 
+    /// Whether the slot's object is where the twin after the commit has it, or where the one before the transaction has it, if they have it
+    /// at two places.
+    pub(super) fn has_moved(
+        &self,
+        history: &History,
+        commit: OperationIndex,
+        slot: u32,
+        found: &Place,
+    ) -> Option<bool> {
+        let place = |happened: &[OperationIndex]| {
+            let twin = self.find(history, happened).ok()?.first()?;
+            twin.capacities.as_ref().ok()?.slots.get(&slot)
+        };
+        let (before, after) = (place(&[])?, place(&[commit])?);
+        match before == after {
+            false if found == before => Some(false),
+            false if found == after => Some(true),
+            _ => None,
+        }
+    }
+
     fn is_of_threads(&self) -> bool {
         !self.linearised.is_empty()
     }
@@ -242,8 +265,10 @@ fn capacities_of(report: &HeapReport) -> Result<Capacities, String> {
         Ok(_) => (reopened, None),
         Err(why) => (reopened, Some(format!("emptied while it was open: {why}"))),
     };
-    let objects = report.life(USE.into()).map(places_of_objects).unwrap_or_default();
-    Ok(Capacities { beside_objects: capacity_in(report, USE)?, objects, emptied, open_failure })
+    let life = report.life(USE.into());
+    let objects = life.map(places_of_objects).unwrap_or_default();
+    let slots = life.map(places_of_slots).unwrap_or_default();
+    Ok(Capacities { beside_objects: capacity_in(report, USE)?, objects, slots, emptied, open_failure })
 }
 
 /// Places of the objects that slots and fields reach. Two heaps with the same ones may still differ in what is free.
@@ -253,6 +278,15 @@ fn places_of_objects(life: &Life) -> Vec<Place> {
         life.objects.iter().flat_map(|objects| &objects.entries).map(|entry| (entry.at.file, entry.at.offset));
     let place = |(file, offset)| Place { file: life.file_name(file).unwrap_or_default().to_owned(), offset };
     slots.chain(objects).map(place).collect()
+}
+
+fn places_of_slots(life: &Life) -> BTreeMap<u32, Place> {
+    let place = |entry: &SlotEntry| Place {
+        file: life.file_name(entry.file).unwrap_or_default().to_owned(),
+        offset: entry.offset,
+    };
+    let entries = life.slots.iter().flat_map(|slots| &slots.entries);
+    entries.map(|entry| (entry.slot, place(entry))).collect()
 }
 
 fn capacity_in(report: &HeapReport, life: u16) -> Result<Capacity, String> {

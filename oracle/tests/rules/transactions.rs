@@ -5,6 +5,7 @@ use crate::common::*;
 use oracle::OperationKind::{Abort, Allocate, Begin, Commit, Free, Reallocate};
 use oracle::contract::{Fill, Leaks};
 use oracle::history::HistoryError;
+use oracle::judge::Verdict;
 use oracle::pattern::pattern_byte;
 use oracle::{Contract, Operation, OperationKind, RuleId, Segment, Status, TwinSet};
 
@@ -357,4 +358,47 @@ fn contents_after_recovery_tell_that_a_change_has_happened() {
     let judgement = judged(&contract(), &script, &heap.probe(), &in_the_image);
     assert_passes(&judgement);
     assert_eq!((&judgement.happened[..], &judgement.unclear[..]), (&[6][..], &[][..]));
+}
+
+/// Contents tell of whole words. Recovery may have taken back what a free did to two bytes: nobody saw it.
+#[test]
+fn what_recovery_made_of_bytes_without_a_word_is_not_known() {
+    let script = Script::created().allocated(1, 2).allocated(3, 64);
+    let mut heap = Heap::default();
+    heap.put(1, 64, 2, 2);
+    heap.put(3, 128, 64, 3);
+    let mut probe = heap.probe();
+    probe.contents.values_mut().for_each(|entries| entries.retain(|entry| entry.0 != 1));
+    let mut cleared = heap.memory();
+    cleared.bytes[64..66].fill(0);
+    for open in [script.clone().begin(Free, 1, 0), script.clone().bound(Begin).freed(1)] {
+        let judgement = judged(&contract(), &open, &probe, &cleared);
+        assert_eq!((judgement.verdict(), judgement.unknown.len()), (Verdict::Unknown, 1), "{judgement:?}");
+        assert_passes(&judged(&contract(), &open, &probe, &heap.memory()));
+    }
+    let other = script.begin(Free, 3, 0);
+    assert_breaks(&judged(&contract(), &other, &probe, &cleared), &[RuleId::ContentChanged]);
+}
+
+/// A reallocation that grows fits before and after it. The twins have it at two places.
+#[test]
+fn the_place_tells_whether_a_reallocation_of_a_pending_commit_has_happened() {
+    let (script, before) = two_objects();
+    let script = script.bound(Begin).done(Reallocate, 1, 200).freed(3).begin(Commit, 0, 0);
+    let mut moved = before.clone();
+    moved.objects.remove(&1);
+    moved.put(1, 1024, 200, 2);
+    written(&mut moved, 1, &[(100, 2), (200, 5)]);
+    let mut after = moved.clone();
+    after.objects.remove(&3);
+    let mut twins = TwinSet::new();
+    twins.insert(2, &before.probe().report());
+    twins.insert(6, &after.probe().report());
+    assert_passes(&judged_with_twins(&script, &before.probe(), &before.memory(), &twins));
+    assert_passes(&judged_with_twins(&script, &after.probe(), &after.memory(), &twins));
+    let judgement = judged_with_twins(&script, &moved.probe(), &moved.memory(), &twins);
+    assert!(judgement.violations.iter().any(|violation| violation.rule == RuleId::TransactionInPart), "{judgement:?}");
+    // Without twins nothing tells, and that is said.
+    let judgement = judged(&contract(), &script, &moved.probe(), &moved.memory());
+    assert!(judgement.not_judged.iter().any(|(rule, _)| *rule == RuleId::TransactionInPart), "{judgement:?}");
 }
