@@ -307,8 +307,10 @@ static int open_logged(const struct fl_heap_options *options, fl_heap **opened) 
         status = (log_of_heap->head & COMMITTED) != 0 ? apply(heap) : undo(heap);
     if (status != FL_OK || is_changed)
         close_heap(heap);
-    if (status == FL_OK && is_changed)
-        return open_logged(options, opened); /* opening again turns runs that this emptied into free memory */
+    if (status == FL_OK && is_changed) {
+        status = open_heap(options, &heap); /* opening again turns runs that this emptied into free memory */
+        log_of_heap = status == FL_OK ? nvm_heap_get_id(heap->heap, LOG_ID) : NULL;
+    }
     *opened = heap;
     return status;
 }
