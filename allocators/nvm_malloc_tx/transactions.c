@@ -20,6 +20,7 @@
 #define faultline_adapter nvm_malloc_adapter
 #include "../nvm_malloc/adapter.c"
 #undef faultline_adapter
+#include "stage.h"
 
 #define LOG_ID "faultline.log"
 #define LOG_BYTES 4096u
@@ -65,7 +66,10 @@ static bool has_room(uint64_t bytes) { return used() + bytes <= sizeof log_of_he
 /* The record becomes one of the log, with what follows it. */
 static void append(const struct record *record) {
     uint64_t bytes = record_bytes(record);
-#if !defined(MUTANT_RECORD_NOT_FLUSHED) && !defined(MUTANT_MARK_BEFORE_DATA)
+#if defined(MUTANT_RECORD_NOT_FLUSHED)
+    if (record->kind != RECORD_ALLOCATE)
+        nvm_persist(record, bytes);
+#elif !defined(MUTANT_MARK_BEFORE_DATA)
     nvm_persist(record, bytes);
 #endif
     set_head(used() + bytes, 0, 0);
@@ -293,6 +297,19 @@ static int create_logged(const struct fl_heap_options *options, fl_heap **create
     return status;
 }
 
+static int recover_log(fl_heap *heap) {
+    if ((log_of_heap->head & COMMITTED) == 0) {
+        FL_STAGE("transactions: undone");
+        return undo(heap);
+    }
+    if (applied() == 0) {
+        FL_STAGE("transactions: committed, nothing is applied");
+    } else {
+        FL_STAGE("transactions: committed, a part is applied");
+    }
+    return apply(heap);
+}
+
 static int open_logged(const struct fl_heap_options *options, fl_heap **opened) {
     fl_heap *heap;
     int status = open_heap(options, &heap);
@@ -304,7 +321,7 @@ static int open_logged(const struct fl_heap_options *options, fl_heap **opened) 
     if (log_of_heap == NULL)
         status = adapter_fail(FL_NOT_A_HEAP, "the heap has no object named " LOG_ID ": its creation was not completed");
     else if (is_changed)
-        status = (log_of_heap->head & COMMITTED) != 0 ? apply(heap) : undo(heap);
+        status = recover_log(heap);
     if (status != FL_OK || is_changed)
         close_heap(heap);
     if (status == FL_OK && is_changed) {

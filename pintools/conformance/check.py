@@ -58,7 +58,7 @@ HEAP = 0x200000000000  # of program.h
 CHUNK_MAGIC = 0x4B4E4843
 FOOTER_MAGIC = 0x444E4546
 FOOTER_BYTES = 64
-VERSION = 4
+VERSION = 5
 
 (PROCESS, PROCESS_END, MODULE, SITE, FILE, STORE, FLUSH, FENCE, FILE_BEGIN, FILE_END, MAP, UNMAP, OPERATION_BEGIN,
  OPERATION_RETURN, UNSUPPORTED) = range(1, 16)  # fmt: skip
@@ -74,7 +74,7 @@ RENAME, WRITE, MKDIR, RMDIR = 6, 9, 10, 11
 MAP_FLAGS = {1: "shared", 2: "private", 4: "synced", 8: "writable"}
 OPERATIONS = {
     1: "case", 2: "create", 3: "open", 4: "close", 5: "allocate", 6: "free", 7: "reallocate", 8: "link", 9: "unlink",
-    10: "collect",
+    10: "collect", 11: "drop", 12: "load", 13: "begin", 14: "commit", 15: "abort", 16: "write",
 }  # fmt: skip
 LIBRARIES = ("libc.so", "libc-", "ld-linux", "ld-2")
 
