@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define FL_PROTOCOL_VERSION 13u /* in each answer but the heap report */
-#define FL_REPORT_VERSION 7u    /* in the heap report */
+#define FL_REPORT_VERSION 8u    /* in the heap report */
 
 #define FL_UNIT_BYTES 8u
 
@@ -254,7 +254,10 @@ struct fl_object_entry {
     uint64_t offset;
     struct fl_field_entry fields[2]; /* FL_GRAPH_FIELDS */
 };
-/* Bytes [from, to) of the object in the slot hold the pattern of this object id. */
+/* Bytes [from, to) of the object in the slot hold the pattern of this object id. Object 0: `to` is the word at `from`, zero beyond the
+ * heap block's end. It is no whole word of any pattern; two runs may share it. Listed are the first FL_BARE_WORDS of each row of such
+ * words, and the last one before a run. */
+#define FL_BARE_WORDS 4u
 struct fl_content_entry {
     uint32_t slot, object;
     uint64_t from, to;
@@ -312,9 +315,9 @@ static inline uint64_t fl_pattern_word(uint32_t object, uint64_t index) {
  */
 /* NOT_HOOKED, SHARED, UNSEEN and DIFFERS say something of the target, the others of this run alone. */
 enum fl_loads_flag {
-    FL_LOADS_OVERFLOW = 1,   /* there was no room for all of the list */
+    FL_LOADS_OVERFLOW = 1, /* there was no room for all of the list */
     FL_LOADS_NOT_HOOKED = 2, /* the adapter was compiled without hooks */
-    FL_LOADS_SHARED = 4,     /* the target started a thread or a process */
+    FL_LOADS_SHARED = 4, /* the target started a thread or a process */
     FL_LOADS_UNSEEN = 8, /* the run came to a place that hooks do not see, or made an access without one; text: what and where */
     FL_LOADS_DIFFERS = 16, /* in-process and isolated run have other answers; text: in what */
     FL_LOADS_MAPPINGS = 32, /* more mappings of the heap at a time than are followed */
@@ -341,7 +344,7 @@ struct fl_load {
     uint16_t zero;
     uint32_t file;
     uint64_t unit;
-    uint32_t site;   /* of the target's code: offset in the module's file; 0: unknown, or the runner's own load */
+    uint32_t site; /* of the target's code: offset in the module's file; 0: unknown, or the runner's own load */
     uint32_t module; /* 0: the adapter's (FL_COMMAND_MODULES) */
 };
 
@@ -389,7 +392,7 @@ enum fl_event_kind {
     FL_EVENT_FILE, /* a file operation returned and had an effect (detail: enum fl_event_effect). Payload: u64, a number of bytes,
                            then the path in the heap folder with a NUL; rename: then the new path with a NUL */
     FL_EVENT_WRITE, /* the kernel wrote to a file of the heap behind a descriptor. Payload: the bytes */
-    FL_EVENT_SYNC,  /* msync, fsync or fdatasync returned. Payload: u64, how many bytes at offset; all: UINT64_MAX at 0 */
+    FL_EVENT_SYNC, /* msync, fsync or fdatasync returned. Payload: u64, how many bytes at offset; all: UINT64_MAX at 0 */
 };
 enum fl_event_effect {
     FL_DID_CREATE = 1, /* file: number that the life gives it, from FL_FIRST_NEW_FILE */
@@ -416,8 +419,8 @@ struct fl_event {
     uint16_t thread; /* of the life and of the processes that it forked, each another number; 0: the first one */
     uint32_t file;
     uint64_t offset;
-    uint32_t bytes;  /* of the payload, without padding */
-    uint32_t site;   /* offset in the module's file, or one of FL_SITE_* */
+    uint32_t bytes; /* of the payload, without padding */
+    uint32_t site; /* offset in the module's file, or one of FL_SITE_* */
     uint32_t module; /* 0: the adapter's (FL_COMMAND_MODULES) */
     uint32_t zero;
 };

@@ -224,8 +224,9 @@ fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
 
 fn write_contents(builder: ReportBuilder, life: &Life, after: Stage) -> ReportBuilder {
     let Some(contents) = life.contents.iter().find(|contents| contents.after == after) else { return builder };
-    let entries: Vec<_> =
-        contents.entries.iter().map(|entry| (entry.slot, entry.object, entry.from, entry.to)).collect();
+    let entries = contents.entries.iter().map(|entry| (entry.slot, entry.object, entry.from, entry.to));
+    let words = contents.words.iter().map(|word| (word.slot, 0, word.at, u64::from_le_bytes(word.bytes)));
+    let entries: Vec<_> = entries.chain(words).collect();
     builder.contents_with(contents.status, &entries)
 }
 

@@ -27,7 +27,7 @@ pub use parse::ReportError;
 /// First bytes of a report, "FLHR".
 pub const MAGIC: u32 = 0x5248_4c46;
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Lives of a full probe.
 pub const LIFE_COUNT: usize = 7;
 /// Of a twin, copies of the process that executed the workload: one emptied the open heap and drained it, another closed it.
@@ -445,6 +445,19 @@ pub struct Contents {
     pub status: Status,
     /// In order of slot and `from`.
     pub entries: Vec<ContentEntry>,
+    /// Words that are no whole word of a pattern, in order of slot and `at`: beside the entries, and where an object has none.
+    pub words: Vec<BareWord>,
+}
+
+/// A word of the object that is no whole word of a pattern. Two entries may share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BareWord {
+    /// As in [`ContentEntry`].
+    pub slot: u32,
+    /// Offset of its first byte, a multiple of 8.
+    pub at: u64,
+    /// What it holds; zero beyond the heap block's end.
+    pub bytes: [u8; 8],
 }
 
 /// Bytes `from..to` of the object carry the pattern of this object id.

@@ -285,7 +285,7 @@ struct contents {
     uint32_t slot, count;
 };
 
-static void report_run(void *context, uint32_t object, uint64_t from, uint64_t to) {
+static void report_content(void *context, uint32_t object, uint64_t from, uint64_t to) {
     struct contents *contents = context;
     struct fl_content_entry *entry = report_append(sizeof *entry);
     *entry = (struct fl_content_entry){contents->slot, object, from, to};
@@ -300,7 +300,7 @@ static void scan_object(struct life *life, const struct fl_location *location, s
         return;
     bool is_known = object_limit(life, location, &limit);
     traced_pause(true);
-    pattern_scan(object, is_known && limit < available ? limit : available, !is_known, report_run, contents);
+    pattern_scan(object, is_known && limit < available ? limit : available, !is_known, report_content, contents);
     traced_pause(false);
 }
 

@@ -63,8 +63,11 @@ static void print_objects(const struct fl_section *section) {
 static void print_contents(const struct fl_section *section) {
     const struct fl_content_entry *entry = (const void *)(section + 1);
     for (uint32_t i = 0; i < section->count; i++)
-        printf("    slot %u: bytes %llu to %llu hold object %u%s\n", entry[i].slot, (number)entry[i].from, (number)entry[i].to,
-               entry[i].object, entry[i].object == PROBE_OBJECT ? " (the probe's)" : "");
+        if (entry[i].object == 0)
+            printf("    slot %u: the word at %llu is 0x%016llx\n", entry[i].slot, (number)entry[i].from, (number)entry[i].to);
+        else
+            printf("    slot %u: bytes %llu to %llu hold object %u%s\n", entry[i].slot, (number)entry[i].from, (number)entry[i].to,
+                   entry[i].object, entry[i].object == PROBE_OBJECT ? " (the probe's)" : "");
 }
 
 static void print_unwalked(const struct fl_section *section) {

@@ -191,7 +191,9 @@ def objects(report: Report, life: int = 0) -> list[tuple[int, list[int | None]]]
 
 def contents(report: Report, life: int = 1, stage: int = 0) -> dict[int, int]:
     """By object: the id that its first byte shows."""
-    return {entry[0]: entry[1] for entry in report.all(life, CONTENTS)[stage].entries("<IIQQ") if entry[2] == 0}
+    return {
+        entry[0]: entry[1] for entry in report.all(life, CONTENTS)[stage].entries("<IIQQ") if entry[1] and entry[2] == 0
+    }
 
 
 def slots(report: Report) -> dict[int, int]:

@@ -81,7 +81,7 @@ class Report:
 
 def parse(data: bytes) -> Report:
     magic, version, total, count, *rest = struct.unpack_from("<8I", data)
-    assert (magic, version, total) == (0x52484C46, 7, len(data))
+    assert (magic, version, total) == (0x52484C46, FL.REPORT_VERSION, len(data))
     report = Report(*rest)
     at = 32
     while at < total:
@@ -249,23 +249,64 @@ def test_full_probe_goes_through_seven_lives(serve: Callable[..., Server]) -> No
     assert server.leftovers() == []
 
 
+def runs_of(contents: Section) -> list[tuple[int, ...]]:
+    return [entry for entry in contents.entries("<IIQQ") if entry[1] != 0]
+
+
+def words_of(contents: Section, slot: int) -> list[tuple[int, int]]:
+    """Offset and value of each bare word of the slot's object."""
+    return [(at, word) for number, run, at, word in contents.entries("<IIQQ") if (number, run) == (slot, 0)]
+
+
+def pattern(object_id: int, index: int) -> bytes:
+    """fl_pattern_word of protocol.h."""
+    mask = (1 << 64) - 1
+    mix = (object_id << 40) ^ index
+    mix = (mix ^ mix >> 31) * 0x9E3779B97F4A7C15 & mask
+    mix = (mix ^ mix >> 29) * 0xBF58476D1CE4E5B9 & mask
+    return (0xF1ED << 48 | object_id << 24 | mix >> 40).to_bytes(8, "little")
+
+
 def test_contents_show_what_each_operation_left(serve: Callable[..., Server]) -> None:
     report = serve().run(FULL)
-    entries = report.one(1, CONTENTS).entries("<IIQQ")
+    entries = runs_of(report.one(1, CONTENTS))
     # Objects are operation index + 1: create is operation 0. Bytes 13 to 15 of both patterns are the same here.
     assert entries[:2] == [(0, 2, 0, 200), (1, 3, 0, 16)]
     assert entries[2][:3] == (1, 4, 16)
     assert 45 <= entries[2][3] < 48
     for contents in [*report.all(2, CONTENTS), *report.all(3, CONTENTS)]:
-        assert [entry for entry in contents.entries("<IIQQ") if entry[0] < SLOTS] == entries
+        assert [entry for entry in runs_of(contents) if entry[0] < SLOTS] == entries
 
 
 def test_contents_of_a_broken_word_are_cut_there(serve: Callable[..., Server], image: bytes) -> None:
     server = serve()
     (_, _, offset), *_ = server.run(FIRST).one(0, SLOT_LIST).entries("<IIQ")
     server.send(FL.COMMAND_WRITE, 0, offset + 64, payload=bytes(8))
-    entries = [entry for entry in server.run(FULL).one(1, CONTENTS).entries("<IIQQ") if entry[0] == 0]
-    assert entries == [(0, 2, 0, 64), (0, 2, 72, 200)]
+    contents = server.run(FULL).one(1, CONTENTS)
+    assert [entry for entry in runs_of(contents) if entry[0] == 0] == [(0, 2, 0, 64), (0, 2, 72, 200)]
+    assert words_of(contents, 0)[0] == (64, 0)
+
+
+def test_bytes_behind_the_last_whole_word_are_shown(serve: Callable[..., Server]) -> None:
+    """Slot 1 has 45 bytes, the last ones of object 4."""
+    words = words_of(serve().run(FULL).one(1, CONTENTS), 1)
+    assert words[0] == (40, int.from_bytes(pattern(4, 5)[:5], "little"))
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8, 17, 48])
+def test_the_first_four_bare_words_and_the_last_one_are_shown(
+    serve: Callable[..., Server], image: bytes, kept: int
+) -> None:
+    server = serve()
+    (_, _, offset), *_ = server.run(FIRST).one(0, SLOT_LIST).entries("<IIQ")
+    damage = bytes(range(1, 65))
+    server.send(FL.COMMAND_WRITE, 0, offset + kept, payload=damage)
+    whole = b"".join(pattern(2, index) for index in range(25))
+    expected = whole[:kept] + damage + whole[kept + len(damage) :]
+    first, last = kept // 8, (kept + len(damage) - 1) // 8
+    shown = [*range(first, first + 4), last]
+    words = [entry for entry in words_of(server.run(FULL).one(1, CONTENTS), 0) if entry[0] < 200]
+    assert words == [(8 * word, int.from_bytes(expected[8 * word : 8 * word + 8], "little")) for word in shown]
 
 
 def test_drain_takes_what_is_free_and_gives_it_back(serve: Callable[..., Server]) -> None:
@@ -772,7 +813,7 @@ LIVE_AFTER_WORKLOAD = {0: 200, 1: 40}
 def contents(report: Report, life: int = 1) -> dict[int, int]:
     """Whole words of known content of each slot's object, bytes."""
     ends: dict[int, int] = {}
-    for slot, _, _, end in report.all(life, CONTENTS)[0].entries("<IIQQ"):
+    for slot, _, _, end in runs_of(report.all(life, CONTENTS)[0]):
         ends[slot] = max(end // 8 * 8, ends.get(slot, 0))
     return ends
 

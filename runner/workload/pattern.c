@@ -4,7 +4,8 @@
  *
  * A word tells its object id and is checked against its mix, so whole words are found with certainty. Of a word that two
  * objects' runs share (after a reallocation at an odd size), the bytes that match the run before it count to that one, then
- * those that match the run after it: a run may so appear up to 7 bytes longer than what was written, never shorter.
+ * those that match the run after it: a run may so appear up to 7 bytes longer than what was written, never shorter. The word itself is
+ * shown beside them: it is bare.
  */
 #include "workload/workload.h"
 #include "base/traced.h"
@@ -69,6 +70,7 @@ struct scan {
     uint32_t run; /* object id of the run that is open; 0: none */
     uint64_t from;
     uint64_t last_end; /* of the run before */
+    unsigned bare;     /* words in a row that are no whole word of a pattern */
 };
 
 static void note_scan(struct scan *scan, uint64_t index) {
@@ -108,14 +110,34 @@ static void end_in_word(struct scan *scan, uint64_t index) {
         end_run(scan, index * 8 + matching_head(load_word(scan, index), scan->run, index));
 }
 
+static void show_bare(struct scan *scan, uint64_t index, uint64_t word) { scan->visit(scan->context, 0, index * 8, word); }
+
+/* A word that is no whole word of a pattern. */
+static void pass_bare(struct scan *scan, uint64_t index) {
+    end_in_word(scan, index);
+    if (++scan->bare <= FL_BARE_WORDS)
+        show_bare(scan, index, load_word(scan, index));
+}
+
+/* The word that the next run may share, where it was not shown. */
+static void end_bare(struct scan *scan, uint64_t index) {
+    if (scan->bare > FL_BARE_WORDS)
+        show_bare(scan, index - 1, load_word(scan, index - 1));
+    scan->bare = 0;
+}
+
+/* The last bytes, fewer than a word has. */
 static void end_in_tail(struct scan *scan, uint64_t index, unsigned bytes) {
-    if (scan->run == 0)
-        return;
+    if (bytes == 0 || (scan->run == 0 && scan->bare >= FL_BARE_WORDS))
+        return end_run(scan, index * 8);
     uint64_t word = 0;
     loads_scanned(scan->object + index * 8, bytes);
     memcpy(&word, scan->object + index * 8, bytes);
-    unsigned matching = matching_head(word, scan->run, index);
-    end_run(scan, index * 8 + (matching < bytes ? matching : bytes));
+    if (scan->run != 0) {
+        unsigned matching = matching_head(word, scan->run, index);
+        end_run(scan, index * 8 + (matching < bytes ? matching : bytes));
+    }
+    show_bare(scan, index, word);
 }
 
 /* The first word from index on that does not go on with the run. */
@@ -128,16 +150,15 @@ static uint64_t skip_run(struct scan *scan, uint64_t index, uint64_t words) {
 
 void pattern_scan(const uint8_t *object, uint64_t limit, bool stops_early, pattern_visit visit, void *context) {
     struct scan scan = {.object = object, .limit = limit, .visit = visit, .context = context};
-    unsigned foreign = 0; /* words in a row that belong to no run */
     for (uint64_t index = 0, words = limit / 8; index < words; index++) {
         uint32_t found = object_of(load_word(&scan, index), index);
-        foreign = found == 0 ? foreign + 1 : 0;
-        if (found == 0 && scan.run != 0)
-            end_in_word(&scan, index);
-        if (stops_early && foreign > 1)
-            return;
-        if (found == 0)
+        if (found == 0) {
+            pass_bare(&scan, index);
+            if (stops_early && scan.bare > 1)
+                return;
             continue;
+        }
+        end_bare(&scan, index);
         end_run(&scan, index * 8);
         start_run(&scan, found, index);
         index = skip_run(&scan, index, words) - 1;

@@ -21,15 +21,16 @@ struct fill {
     bool is_persisted; /* flush and fence what was written */
 };
 void pattern_fill(void *context, void *object, uint64_t from, uint64_t bytes);
+/* As fl_content_entry has it. */
 typedef void (*pattern_visit)(void *context, uint32_t object, uint64_t from, uint64_t to);
-/* Finds the runs of one object's pattern in [object, object + limit). With stops_early the search ends with the first word that
- * is neither part of a run nor shared by two. */
+/* Finds the runs of one object's pattern in [object, object + limit), and bare words beside them. With stops_early the search ends with
+ * the first word that is neither part of a run nor shared by two. */
 void pattern_scan(const uint8_t *object, uint64_t limit, bool stops_early, pattern_visit visit, void *context);
 
 /* ---- workload.c */
 struct step {
     enum fl_operation kind;
-    uint32_t thread;  /* 0: the main thread, N: worker N */
+    uint32_t thread; /* 0: the main thread, N: worker N */
     uint32_t segment; /* steps of one segment, those of one thread in order, run concurrently */
     uint32_t index; /* of the operation in the workload; a case: its number */
     uint32_t slot;
@@ -74,8 +75,8 @@ bool links_find_holder(struct links *links, uint32_t slot, char text[LINKS_TEXT_
 /* ---- steps.c */
 /* What the file alone does not say: an operation that ran out of memory had no effect. */
 struct left {
-    uint32_t is_case_over;  /* graph layout: an operation of the case ran out of memory, those after it are skipped */
-    uint64_t live_bytes[];  /* by slot; 0: empty */
+    uint32_t is_case_over; /* graph layout: an operation of the case ran out of memory, those after it are skipped */
+    uint64_t live_bytes[]; /* by slot; 0: empty */
 };
 /* What operations of one thread came to. A reallocation is an allocation and a free. */
 struct tally {
@@ -86,13 +87,13 @@ struct execution {
     const struct fl_adapter *adapter;
     const struct workload *workload;
     struct fl_heap_options options; /* folder: of the case that is open */
-    const char *folder;             /* the cases' folders lie here */
+    const char *folder; /* the cases' folders lie here */
     char case_folder[4096];
-    fl_heap *heap;                  /* null: no case is open */
-    struct left *left;              /* by what ran so far; the next session goes on with it */
-    struct left *left_at_begin;     /* of the transaction that is open; null: none is */
-    struct workers *workers;        /* of the open heap; null: none was started */
-    struct tally *tally;            /* null: nobody asks */
+    fl_heap *heap; /* null: no case is open */
+    struct left *left; /* by what ran so far; the next session goes on with it */
+    struct left *left_at_begin; /* of the transaction that is open; null: none is */
+    struct workers *workers; /* of the open heap; null: none was started */
+    struct tally *tally; /* null: nobody asks */
     /* Called before each operation, and when one answers an error that ends the execution. May be null. */
     void (*before)(struct execution *execution, const struct step *step);
     void (*refused)(struct execution *execution, const struct step *step, int status);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::blocks::LiveBlocks;
-use super::contents::uncovered;
+use super::contents::Shown;
 use super::references::FirstPart;
 use super::{Extent, Judge, ShownObject, Subject, recovery_phrase};
 use crate::contract::Leaks;
@@ -117,7 +117,7 @@ impl<'a> Judge<'a> {
             let history = self.history;
             let candidates = history.candidates(shown.holder, self.contract.fill);
             let objects = || candidates.objects().filter(|object| object.id == shown.id);
-            let errors = objects().map(|object| uncovered(&contents.entries, key, &object));
+            let errors = objects().map(|object| Shown::of(contents, key).wrong_byte(&object));
             // No error for one of the states is enough; the state that is right for longest says best what is wrong.
             let error = errors.reduce(|best, error| best.zip(error).map(|(best, error)| best.max(error)));
             if let (Some(Some(at)), Some(object)) = (error, objects().next()) {

@@ -3,7 +3,7 @@
 //! objects show.
 
 use super::Judge;
-use super::contents::{is_put_right, tell_of, uncovered};
+use super::contents::Shown;
 use super::followed::{FollowedReferences, Identity, Look};
 use super::references::Found;
 use crate::fact::{ExtentError, Fact, Step};
@@ -89,7 +89,7 @@ impl<'a> Judge<'a> {
                 let (holder, bytes) = (found.holder, object.bytes);
                 self.unknown(format!(
                     "{holder}: byte {at} of its {bytes} bytes is wrong in the crash image, and what recovery made of it is not known: \
-                     contents tell of whole words"
+                     the heap report does not show it"
                 ));
             }
             Some((object, Some(ObjectError::Content(at)))) => self.judge_wrong_content(found, &object, at),
@@ -105,7 +105,7 @@ impl<'a> Judge<'a> {
             return fitting;
         };
         let is_shown = |candidate: &&Candidate<'_>| {
-            candidate.object.is_some_and(|object| uncovered(&contents.entries, key, &object).is_none())
+            candidate.object.is_some_and(|object| Shown::of(contents, key).wrong_byte(&object).is_none())
         };
         let shown: Vec<_> = fitting.iter().filter(is_shown).copied().collect();
         if shown.is_empty() { fitting } else { shown }
@@ -255,10 +255,14 @@ impl<'a> Judge<'a> {
         self.violate(fact, self.subject(found, Some(operation)), text);
     }
 
-    /// A byte that contents do not tell of, of an object that power failed in the middle of an operation on: recovery may have taken
+    /// Contents show nothing wrong and not all, and power failed in the middle of an operation on the object: recovery may have taken
     /// back what that did to it.
     fn may_be_put_right(&self, found: &Found<'_>, object: &ExpectedObject<'_>, at: u64) -> bool {
-        self.history.is_touched(found.holder) && self.recovered_contents().is_some() && !tell_of(object, at)
+        self.history.is_touched(found.holder)
+            && self
+                .recovered_contents()
+                .zip(found.key)
+                .is_some_and(|(contents, key)| Shown::of(contents, key).is_put_right(object, at).is_none())
     }
 
     /// The first wrong byte of the object in the crash image, unless recovery has put it right: what was seen after it counts more.
@@ -270,7 +274,7 @@ impl<'a> Judge<'a> {
         let is_repaired = self
             .recovered_contents()
             .zip(found.key)
-            .is_some_and(|(contents, key)| is_put_right(&contents.entries, key, object, at));
+            .is_some_and(|(contents, key)| Shown::of(contents, key).is_put_right(object, at) == Some(true));
         (!is_repaired).then_some(at)
     }
 }

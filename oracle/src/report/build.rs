@@ -148,7 +148,7 @@ impl ReportBuilder {
         self.section(SectionKind::Check, status, 0, 0, &[])
     }
 
-    /// Contents: (slot, object id, from, to).
+    /// Contents: (slot, object id, from, to), or (slot, 0, offset of a word, the word).
     #[must_use]
     pub fn contents(self, entries: &[(u32, u32, u64, u64)]) -> Self {
         self.contents_with(Status::Ok, entries)

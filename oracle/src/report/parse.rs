@@ -2,8 +2,9 @@
 //! Bytes to [`HeapReport`]. Every length is checked before it is used; no input panics.
 
 use super::{
-    Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, Location, MAGIC, Maximal, Message,
-    ObjectEntry, Objects, Outcome, Retained, SectionKind, SlotEntry, Slots, Stage, Status, Unwalked, VERSION, Walk,
+    BareWord, Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, Location, MAGIC, Maximal,
+    Message, ObjectEntry, Objects, Outcome, Retained, SectionKind, SlotEntry, Slots, Stage, Status, Unwalked, VERSION,
+    Walk,
 };
 use crate::history::FIELDS;
 
@@ -309,16 +310,25 @@ impl Section<'_> {
             return Err(ReportError::Twice { kind: self.kind, life: self.life });
         }
         let mut entries: Vec<ContentEntry> = Vec::new();
+        let mut words: Vec<BareWord> = Vec::new();
         for bytes in self.entries(24)? {
             let (slot, object) = (u32_at(bytes, 0), u32_at(bytes, 4));
-            let entry = ContentEntry { slot, object, from: u64_at(bytes, 8), to: u64_at(bytes, 16) };
+            let (from, to) = (u64_at(bytes, 8), u64_at(bytes, 16));
+            if object == 0 {
+                if from % 8 != 0 || words.last().is_some_and(|last| (last.slot, last.at) >= (slot, from)) {
+                    return Err(self.bad_entry(format!("slot {slot}: the word at {from} is out of order")));
+                }
+                words.push(BareWord { slot, at: from, bytes: to.to_le_bytes() });
+                continue;
+            }
+            let entry = ContentEntry { slot, object, from, to };
             let follows = |last: &ContentEntry| (last.slot, last.to) <= (slot, entry.from) || last.slot < slot;
             if entry.from >= entry.to || !entries.last().is_none_or(follows) {
                 return Err(self.bad_entry(format!("slot {slot}: bytes {}..{} are out of order", entry.from, entry.to)));
             }
             entries.push(entry);
         }
-        life.contents.push(Contents { after, status: self.status, entries });
+        life.contents.push(Contents { after, status: self.status, entries, words });
         Ok(())
     }
 }

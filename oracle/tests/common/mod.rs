@@ -8,7 +8,7 @@ pub mod random;
 use std::collections::BTreeMap;
 
 use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, OutOfMemory, Publish};
-use oracle::pattern::{expected_bytes, known_ranges};
+use oracle::pattern::{expected_bytes, known_ranges, pattern_byte};
 use oracle::report::build::{ReportBuilder, allocated, free, metadata};
 use oracle::report::{
     Block, BlockState, EMPTIED, EMPTIED_REOPENED, LIFE_COUNT, Message, ObjectEntry, Outcome, REOPENED, SECOND_RECOVERY,
@@ -57,6 +57,53 @@ pub fn shape() -> HeapShape {
 pub type ContentTuple = (u32, u32, u64, u64);
 /// Contents by life and the stage before.
 pub type ContentTable = BTreeMap<(u16, Stage), Vec<ContentTuple>>;
+
+/// The contents of one slot's object as the runner finds them (runner/workload/pattern.c): whole words by their object, of a word that
+/// two share what matches the run before, and bare words.
+pub fn scanned(slot: u32, bytes: &[u8], objects: &[u32]) -> Vec<ContentTuple> {
+    let is_of = |id: u32, at: usize| bytes[at] == pattern_byte(id, at as u64);
+    let whole = |word: usize| objects.iter().copied().find(|id| (word * 8..word * 8 + 8).all(|at| is_of(*id, at)));
+    let bare = |word: usize| {
+        let mut value = [0; 8];
+        let rest = &bytes[word * 8..];
+        let length = rest.len().min(8);
+        value[..length].copy_from_slice(&rest[..length]);
+        (slot, 0, word as u64 * 8, u64::from_le_bytes(value))
+    };
+    let (mut runs, mut words): (Vec<ContentTuple>, Vec<ContentTuple>) = (Vec::new(), Vec::new());
+    let mut row = 0;
+    for word in 0..bytes.len().div_ceil(8) {
+        let (start, end) = (word * 8, (word * 8 + 8).min(bytes.len()));
+        let found = if end - start == 8 { whole(word) } else { None };
+        let open = runs.last().copied().filter(|run| run.3 == start as u64);
+        match (found, open) {
+            (Some(id), Some(run)) if run.1 == id => runs.last_mut().expect("one is open").3 = end as u64,
+            (Some(id), _) => {
+                if row > BARE_WORDS {
+                    words.push(bare(word - 1));
+                }
+                let last_end = runs.last().map_or(0, |run| run.3 as usize);
+                let first =
+                    (0..start).rev().take_while(|at| *at + 8 >= start && is_of(id, *at)).last().unwrap_or(start);
+                runs.push((slot, id, first.max(last_end) as u64, end as u64));
+            }
+            (None, Some(run)) => {
+                let matching = (start..end).take_while(|at| is_of(run.1, *at)).count();
+                runs.last_mut().expect("one is open").3 += matching as u64;
+            }
+            (None, None) => {}
+        }
+        row = if found.is_some() { 0 } else { row + 1 };
+        if (1..=BARE_WORDS).contains(&row) {
+            words.push(bare(word));
+        }
+    }
+    words.extend(runs);
+    words
+}
+
+/// FL_BARE_WORDS of runner/protocol.h.
+const BARE_WORDS: usize = 4;
 
 /// An object in the model's heap.
 #[derive(Clone, Debug)]

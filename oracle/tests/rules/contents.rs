@@ -122,10 +122,19 @@ fn words_that_two_segments_share_are_seen_byte_by_byte() {
         heap.put(1, 64, 100, 2);
         heap.objects.get_mut(&1).unwrap().segments = vec![segment(kept, 2), segment(100, 3)];
         let passes = |probe: &Probe, memory: &Memory| judged(&contract(), &script, probe, memory).violations.is_empty();
+        let showing = |memory: &Memory| {
+            let contents = scanned(1, &memory.bytes[64..168], &[2, 3]);
+            let mut probe = heap.probe();
+            probe.contents.values_mut().for_each(|entries| entries.clone_from(&contents));
+            probe
+        };
         for at in 0..100 {
             let mut memory = heap.memory();
             memory.bytes[64 + at] ^= 1;
             assert!(passes(&heap.probe(), &memory), "{at} of {kept}");
+            assert!(passes(&showing(&heap.memory()), &memory), "{at} of {kept}");
+            assert!(!passes(&showing(&memory), &memory), "{at} of {kept}, and recovery left it");
+            assert!(!passes(&showing(&memory), &heap.memory()), "{at} of {kept}, and recovery damaged it");
             let mut probe = heap.probe();
             let last = if (at as u64) < kept { 0 } else { 1 };
             probe.contents.values_mut().for_each(|entries| entries[last].3 = at as u64);
@@ -145,9 +154,8 @@ fn words_that_two_segments_share_are_seen_byte_by_byte() {
     }
 }
 
-/// Nothing tells of a segment without a whole word: it is taken for as right as the object's other parts.
 #[test]
-fn a_segment_of_a_few_bytes_keeps_no_object_from_being_put_right() {
+fn a_segment_of_a_few_bytes_is_put_right_where_its_word_shows_it() {
     let segment = |end, object| Segment { end, object };
     let script = Script::created().allocated(1, 64).done(OperationKind::Reallocate, 1, 66).done(
         OperationKind::Reallocate,
@@ -157,16 +165,24 @@ fn a_segment_of_a_few_bytes_keeps_no_object_from_being_put_right() {
     let mut heap = Heap::default();
     heap.put(1, 64, 100, 2);
     heap.objects.get_mut(&1).unwrap().segments = vec![segment(64, 2), segment(66, 3), segment(100, 4)];
-    let probe = heap.probe();
-    for (at, passes) in [(0, true), (63, true), (65, false), (66, true), (99, true)] {
+    let showing = |memory: &Memory| {
+        let contents = scanned(1, &memory.bytes[64..168], &[2, 3, 4]);
+        let mut probe = heap.probe();
+        probe.contents.values_mut().for_each(|entries| entries.clone_from(&contents));
+        probe
+    };
+    for at in 0..100 {
         let mut memory = heap.memory();
         memory.bytes[64 + at] ^= 1;
-        let judgement = judged(&contract(), &script, &probe, &memory);
-        assert_eq!(judgement.violations.is_empty(), passes, "{at}");
+        for (recovered, passes) in [(&heap.memory(), true), (&memory, false)] {
+            let judgement = judged(&contract(), &script, &showing(recovered), &memory);
+            assert_eq!((judgement.violations.is_empty(), judgement.unknown.len()), (passes, 0), "{at}");
+        }
     }
     let mut memory = heap.memory();
     memory.bytes[64..164].fill(0);
-    assert_eq!(judged(&contract(), &script, &probe, &memory).violations, []);
+    assert_eq!(judged(&contract(), &script, &showing(&heap.memory()), &memory).violations, []);
+    assert_breaks(&judged(&contract(), &script, &showing(&memory), &memory), &[RuleId::ContentChanged]);
 }
 
 #[test]
