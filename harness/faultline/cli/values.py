@@ -5,9 +5,14 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import click
+
+from faultline.base.config import FirstCrash, Start
+
+MOST_OPERATIONS = 1 << 24
+"""Object ids have 24 bits, and each operation has one."""
 
 
 class _PathValue(click.Path):
@@ -29,5 +34,21 @@ class _SecondsValue(click.FloatRange):
         return seconds
 
 
+class _FirstCrashValue(click.ParamType[FirstCrash]):
+    name = "|".join([*get_args(Start), "operation"])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> FirstCrash:
+        if value in get_args(Start):
+            return cast(Start, value)
+        if not (isinstance(value, str) and value.isascii() and value.isdigit() and 0 < int(value) < MOST_OPERATIONS):
+            self.fail(
+                f"{value!r} is neither of {', '.join(get_args(Start))}, nor the number of an operation from 1 on",
+                param,
+                ctx,
+            )
+        return int(value)
+
+
 PATH = _PathValue(path_type=Path)
+FIRST_CRASH = _FirstCrashValue()
 SECONDS = _SecondsValue(0, min_open=True)

@@ -11,11 +11,11 @@ from faultline.base.config import (
     DEFAULT_STRATEGY,
     EXHAUSTIVE_STATES,
     SAMPLES,
+    FirstCrash,
     Flush,
     Model,
     Probe,
     ReplayEngine,
-    Start,
     Strategy,
 )
 
@@ -50,8 +50,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Strategy complete: what runs recoveries, `in-process` or `traced`; None: the fastest engine that sees all of the target."""
     allow_incomplete: bool = False
     """A limit that ends it is no reason to fail: it is not shown as green all the same."""
-    start: Start = "create"
-    """Where the first crash positions are: in the creation of the heap, or in what follows it."""
+    start: FirstCrash = "create"
+    """Where the first crash positions are: in the creation of the heap, in what follows it, or from an operation on."""
     probe: Probe = "full"
     """How much of the probe script each recovery runs: open, slots, walk and check, or all of it."""
     path: str = ""
@@ -75,7 +75,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """As tables and reports call it: nvm_malloc, churn, ops and seed where they matter, mutant."""
         size = f" --ops {self.ops} --seed {self.seed}" if self.ops else ""
         variant = "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
-        variant += " --start workload" if self.start == "workload" and not self.trace else ""
+        variant += f" --start {self.start}" if self.start != "create" and not self.trace else ""
         variant += " --probe first" if self.probe == "first" else ""
         variant += f" --trace {PurePath(self.trace).name}" if self.trace else ""
         mutant = f" {self.mutant}" if self.mutant else ""

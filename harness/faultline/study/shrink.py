@@ -35,6 +35,7 @@ from itertools import islice, product
 import msgspec
 
 from faultline.base.cache import Cache, scratch_folder
+from faultline.base.config import FirstCrash
 from faultline.base.errors import FaultlineError, InfrastructureError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Certificate, Event, Finding, ShrunkState
@@ -92,6 +93,11 @@ def shrink(
     with scratch_folder(cell.workshop.cache, cell.workshop.heap_folder) as folder:
         search = _WitnessSearch(cell, finding, budget, Cache(folder), say or (lambda _: None))
         return search.run()
+
+
+def start_of_smaller(spec: CellSpec) -> FirstCrash:
+    """Where power fails first in a smaller workload: it may not have the operation that the cell starts with."""
+    return "workload" if isinstance(spec.start, int) else spec.start
 
 
 class _FirstCrash(msgspec.Struct):
@@ -364,7 +370,12 @@ class _WitnessSearch:
     def _spec_of(self, workload: Workload) -> CellSpec:
         strategy = "complete" if self.cell.target.hooked else self.cell.spec.strategy
         file = {"workload": f"file:{workload.key}", "ops": 0, "path": ""}
-        how = {"seed": self.seed, "nested": self.crashes, "strategy": strategy}
+        how = {
+            "seed": self.seed,
+            "nested": self.crashes,
+            "strategy": strategy,
+            "start": start_of_smaller(self.cell.spec),
+        }
         return msgspec.structs.replace(self.cell.spec, **file, **how)
 
     # ---- the witness ----

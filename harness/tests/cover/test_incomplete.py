@@ -20,6 +20,7 @@ from faultline.report import junit
 from faultline.report.outcomes import mark, outcome
 from faultline.report.page import page
 from faultline.report.reasons import reason_of
+from faultline.study.shrink import start_of_smaller
 
 STOPPED = {
     "complete": False,
@@ -133,3 +134,30 @@ def test_creation_can_be_left_out_or_be_all(faultline: Faultline) -> None:
     assert 0 < creation["crash_positions"] < whole["crash_positions"]
     assert workload["covers"].startswith("workload ace:1:1 without its creation (--start workload), one interleaving")
     assert "without" not in whole["covers"] + creation["covers"]
+
+
+def test_exploration_may_begin_late_in_the_workload(faultline: Faultline) -> None:
+    """smoke: create, some operations, close, open."""
+    workload = explored(faultline, "-w", "smoke", "--start", "workload")
+    late = explored(faultline, "-w", "smoke", "--start", "8")
+    first = explored(faultline, "-w", "smoke", "--start", "1")
+    assert late["complete"]
+    assert 0 < late["crash_positions"] < workload["crash_positions"]
+    assert workload["crash_positions"] - 1 <= first["crash_positions"] <= workload["crash_positions"]
+    assert late["covers"].startswith("workload smoke from operation 8 on (--start 8), one interleaving")
+
+
+def test_an_operation_that_is_not_there_is_bad_input(faultline: Faultline) -> None:
+    run = faultline("run", "nvmalloc", "-w", "ace:1:1", "--start", "500")
+    assert run.returncode == 2, run.stdout + run.stderr
+    assert "--start 500: the last operation of the workload is" in run.stderr
+    assert "Traceback" not in run.stderr
+    for word in ("0", "-1", "late", "99999999999"):
+        run = faultline("run", "nvmalloc", "-w", "ace:1:1", "--start", word)
+        assert run.returncode == 2, run.stdout + run.stderr
+
+
+def test_a_smaller_workload_is_explored_from_its_creation_on() -> None:
+    """It has other operations: operation 500 is none of them."""
+    assert start_of_smaller(samples.spec(start=500)) == "workload"
+    assert [start_of_smaller(samples.spec(start=start)) for start in ("create", "workload")] == ["create", "workload"]

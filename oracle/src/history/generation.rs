@@ -135,6 +135,11 @@ impl Generation {
         self.phase
     }
 
+    /// The operation that began last.
+    pub fn last_begun(&self) -> Option<OperationIndex> {
+        self.last_begun
+    }
+
     /// The create of this heap; 0 before it begins.
     pub fn create_index(&self) -> OperationIndex {
         self.first_index

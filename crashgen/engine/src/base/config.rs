@@ -8,7 +8,9 @@ use crashgen::model::PersistencyModel;
 use crashgen::replay::ServerOptions;
 use crashgen::strategy::{Options, Strategy};
 use crashgen::symbols::{Symbol, Symbols};
+use crashgen::trace::{EventKind, Trace};
 use oracle::contract::OutOfMemory;
+use oracle::history::{Generation, OperationIndex, Phase};
 use oracle::{Contract, HeapShape, RuleId};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -82,7 +84,7 @@ pub struct Config {
     pub shares_budget: bool,
     /// Where power fails for the first time.
     #[serde(default)]
-    start: StartName,
+    start: Start,
     /// Files outside of the heap folder that an earlier run of the allocator made, and that are still there.
     #[serde(default)]
     pub left_outside: Vec<String>,
@@ -127,11 +129,24 @@ pub struct Config {
 const OFFSET_MARK: &str = "+0x";
 
 /// Where the first crash positions are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+enum Start {
+    Named(StartName),
+    /// In this operation and what follows it.
+    Operation(OperationIndex),
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Start::Named(StartName::Create)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum StartName {
+enum StartName {
     /// In the creation of each heap.
-    #[default]
     Create,
     /// In what follows it.
     Workload,
@@ -343,14 +358,42 @@ impl Config {
         self.edits.iter().all(Edit::only_leaves_out) && self.later_edits.iter().all(Edit::only_leaves_out)
     }
 
-    /// Why power does not fail while the heap is created, in words for the certificate; none: it does.
-    pub fn creation_left_out(&self) -> Option<&'static str> {
+    /// Where power does not fail at first, and why, in words for the certificate; empty: it fails everywhere.
+    pub fn start_text(&self) -> String {
         match (self.start, self.contract.create_unsafe) {
-            (StartName::Create, false) => None,
-            (StartName::Workload, _) => Some(" without its creation (--start workload)"),
-            (StartName::Create, true) => {
-                Some(" without its creation, of which the contract promises nothing (create_unsafe)")
+            (Start::Named(StartName::Create), false) => String::new(),
+            (Start::Named(StartName::Workload), _) => " without its creation (--start workload)".to_owned(),
+            (Start::Named(StartName::Create), true) => {
+                " without its creation, of which the contract promises nothing (create_unsafe)".to_owned()
             }
+            (Start::Operation(first), _) => format!(" from operation {first} on (--start {first})"),
+        }
+    }
+
+    /// Whether power does not fail yet where the heap has this history.
+    pub fn is_before_start(&self, now: &Generation) -> bool {
+        let is_creation = now.phase() != Phase::Created;
+        let is_unsafe = is_creation && self.contract.create_unsafe;
+        match self.start {
+            Start::Named(StartName::Create) => is_unsafe,
+            Start::Named(StartName::Workload) => is_creation,
+            Start::Operation(first) => is_unsafe || now.last_begun().is_none_or(|last| last < first),
+        }
+    }
+
+    /// # Errors
+    /// Bad input: no operation of the trace is one that the exploration starts with.
+    pub fn check_start(&self, trace: &Trace) -> Result<(), EngineError> {
+        let Start::Operation(first) = self.start else { return Ok(()) };
+        let last = trace.events.iter().filter_map(|event| match &event.kind {
+            EventKind::OperationBegin { index, .. } => Some(*index),
+            _ => None,
+        });
+        match last.max().unwrap_or(0) {
+            last if last < first => Err(EngineError::BadInput(format!(
+                "--start {first}: the last operation of the workload is {last}; name that one or one before it"
+            ))),
+            _ => Ok(()),
         }
     }
 

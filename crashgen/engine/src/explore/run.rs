@@ -30,6 +30,7 @@ use std::time::Instant;
 pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<Verdict, EngineError> {
     let unchanged = unchanged::positions(config, &as_it_is);
     let trace = &as_it_is.edited(&config.edits);
+    config.check_start(trace)?;
     let is_full = config.is_full();
     let started = Instant::now();
     let deadline = config.ends;

@@ -241,7 +241,7 @@ impl Whole {
         let covers = format!(
             "workload {}{}, one interleaving, memory order as traced by {}, built with {}{}",
             task.config.identity.workload,
-            task.config.creation_left_out().unwrap_or_default(),
+            task.config.start_text(),
             task.trace.tracer,
             task.config.identity.flush,
             crashes_text(task.config, self.strategy)

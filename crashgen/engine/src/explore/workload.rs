@@ -10,7 +10,6 @@ use crate::explore::means::Means;
 use crate::explore::parts::{Cursor, Part};
 use crate::heap::case::HeapCase;
 use crashgen::trace::{EventKind, Trace};
-use oracle::history::Phase;
 
 /// A part of the workload.
 pub struct Workload<'a> {
@@ -60,8 +59,7 @@ impl Course for Workload<'_> {
             let position = number as u32 + 1;
             let is_counted = self.part.number == 0 || position >= self.part.first;
             examiner.tally.stores += u64::from(is_counted && matches!(event.kind, EventKind::Store { .. }));
-            let is_created = self.cursor.case.history.current().phase() == Phase::Created;
-            let is_left_out = !is_created && examiner.means.config.creation_left_out().is_some();
+            let is_left_out = examiner.means.config.is_before_start(self.cursor.case.history.current());
             if position < self.part.first || is_left_out {
                 self.has_left_out = true;
                 continue;

@@ -26,7 +26,7 @@ from faultline.cli.options import (
     verbose_option,
     workshop_options,
 )
-from faultline.cli.values import PATH, SECONDS
+from faultline.cli.values import FIRST_CRASH, PATH, SECONDS
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.lists import check_model, check_strategy, models, strategies
 from faultline.pipeline.workshop import Workshop
@@ -133,9 +133,9 @@ GO_ON = "none"
 )
 @click.option(
     "--start",
-    type=click.Choice(get_args(config.Start)),
-    help="Where power fails first: in the creation of the heap, or in what follows it.  [default: create, or what"
-    " allocator.toml says; with --trace: workload]",
+    type=FIRST_CRASH,
+    help="Where power fails first: in the creation of the heap, in what follows it, or in the operation of that number (0: create)"
+    " and what follows it.  [default: create, or what allocator.toml says; with --trace: workload]",
 )
 @click.option(
     "--probe",
