@@ -16,6 +16,7 @@ from faultline.workload.generators import (
     MAX_DEFRAG_SHARE,
     MIN_DEFRAG_SHARE,
     REOPENS,
+    SPLIT_HEAP_SHARE,
     big,
     churn,
     create,
@@ -25,6 +26,7 @@ from faultline.workload.generators import (
     reopen,
     sizes,
     smoke,
+    split,
     threads,
     uniform,
 )
@@ -48,6 +50,7 @@ GENERATORS = {
     "big": "--ops operations of --seed on large objects, from a 128th to an eighth of the heap",
     "defrag": "full, half of it freed object by object, full again with objects of twice the size, and so on",
     "defrag:N": "the same with objects of an Nth of the heap at first, not a 128th: fewer of them",
+    "split": "large objects of every number of pieces: each is freed, split in two, and joined again",
     "ace:N": "every sequence of up to N operations over the allocator's boundary sizes, each on a heap of its own",
     "ace:N:K": "the same over K of the sizes: ace:3:2 is what CI has time for",
     "uniform:A:B": "--ops operations of --seed: half allocate A to B bytes, uniformly, half free a random object (nvmalloc's)",
@@ -87,6 +90,7 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache, below: Path)
         "resur": lambda: resur(ops, seed, heap.limit_bytes),
         "big": lambda: big(ops, seed, heap.limit_bytes),
         "defrag": lambda: defrag(heap.limit_bytes),
+        "split": lambda: split(heap.boundary_sizes[-1], heap.limit_bytes // SPLIT_HEAP_SHARE),
     }
     if name in generators:
         return generators[name]()

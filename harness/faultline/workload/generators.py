@@ -241,6 +241,21 @@ def defrag(limit_bytes: int, share: int = DEFRAG_SMALLEST_SHARE) -> Workload:
     return Workload(name, share + 1, tuple(operations))
 
 
+SPLIT_HEAP_SHARE = 2
+
+
+def split(piece: int, most: int) -> Workload:
+    """Large objects of every number of pieces from two up to `most` bytes. Each is allocated and freed; its room is asked for by an
+    object of one piece and one of all the others, so that the allocator splits what was free; they are freed in the other order,
+    so that it joins them again. piece: the largest boundary size, in bytes."""
+    operations = [Operation("case")]
+    for count in range(2, max(2, most // piece) + 1):
+        operations += [Operation("allocate", 0, count * piece), Operation("free", 0)]
+        operations += [Operation("allocate", 1, piece), Operation("allocate", 2, (count - 1) * piece)]
+        operations += [Operation("free", 2), Operation("free", 1)]
+    return Workload("split", 3, tuple(operations))
+
+
 BIG_SLOTS = 16
 BIG_SMALLEST_SHARE = 128
 BIG_LARGEST_SHARE = 8

@@ -644,6 +644,22 @@ def test_defrag_asks_for_twice_the_size_in_what_half_of_the_objects_left(share: 
         assert sum(live.values()) <= (1 << 20) + smallest
 
 
+def test_split_takes_the_room_of_each_number_of_pieces_in_two() -> None:
+    workload = generators.split(100, 450)
+    allocated = sizes_of(workload, "allocate")
+    assert [tuple(allocated[at : at + 3]) for at in range(0, len(allocated), 3)] == [
+        (200, 100, 100),
+        (300, 100, 200),
+        (400, 100, 300),
+    ]
+    live: set[int] = set()
+    for operation in workload.operations[1:]:
+        (live.discard if operation.kind == "free" else live.add)(operation.slot)
+        assert len(live) <= 2
+    assert not live
+    assert sizes_of(generators.split(100, 10), "allocate") == [200, 100, 100], "at least one"
+
+
 def test_big_has_large_objects_of_all_sizes_and_keeps_half_of_the_heap_free() -> None:
     limit_bytes = 1 << 20
     workload = generators.big(400, 3, limit_bytes)

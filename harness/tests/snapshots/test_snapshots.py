@@ -92,6 +92,7 @@ def test_ace() -> None:
         graph_generators.resur(40, 1, 1 << 19),
         generators.big(40, 1, 1 << 19),
         generators.defrag(1 << 19),
+        generators.split(4096, 1 << 15),
     ],
     ids=lambda workload: workload.name,
 )
