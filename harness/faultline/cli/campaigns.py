@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import click
+import msgspec
 
 from faultline.campaign import campaign
 from faultline.campaign.campaign import EXAMINING_ALL, Examining
@@ -36,6 +37,7 @@ def run_campaign(
     is_resumed: bool = False,
     examining: Examining = EXAMINING_ALL,
     is_verbose: bool = False,
+    report_url: str = "",
 ) -> list[CellResult]:
     """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary."""
     specs = [with_found_workload(workshop, spec) for spec in specs]  # names and files are checked before anything runs
@@ -49,7 +51,7 @@ def run_campaign(
             campaign.run_cells(workshop, database, kind, specs, jobs, progress, is_resumed, known, examining)
     finally:
         state, results = database.read()
-        environment = database.environment()
+        environment = msgspec.structs.replace(database.environment(), report_url=report_url)
         database.close()
         if out is not None:
             reports.write_all(out, results, state, environment)
@@ -78,11 +80,11 @@ def check_database(out: Path | None) -> None:
         Results(out / DATABASE_NAME).close()
 
 
-def write_reports(out: Path) -> tuple[list[CellResult], str, Environment]:
+def write_reports(out: Path, report_url: str = "") -> tuple[list[CellResult], str, Environment]:
     """Those of the campaign whose database is in the folder."""
     database = Results(out / DATABASE_NAME)
     state, results = database.read()
-    environment = database.environment()
+    environment = msgspec.structs.replace(database.environment(), report_url=report_url)
     database.close()
     reports.write_all(out, results, state, environment)
     return results, state, environment

@@ -20,7 +20,7 @@ from faultline.base.project import Project, cache_folder, find_project, looks_li
 from faultline.campaign.known import KnownFindings, read_known
 from faultline.cli import completion
 from faultline.cli.output import check_writable
-from faultline.cli.values import PATH
+from faultline.cli.values import PATH, URL
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.tracers import DEFAULT_TRACER, find_tracer
@@ -192,6 +192,13 @@ verbose_option = click.option(
     "is_verbose",
     is_flag=True,
     help="Print long lists whole: recovery stages that were never entered.",
+)
+report_url_option = click.option(
+    "--report-url",
+    type=URL,
+    default="",
+    envvar="FAULTLINE_REPORT_URL",
+    help="Where report.html will be read: results.sarif and junit.xml link to it.  [default: $FAULTLINE_REPORT_URL]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON on stdout instead of tables.")
 

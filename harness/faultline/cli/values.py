@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What options take: paths that name something, and seconds that end."""
+"""What options take: paths that name something, seconds that end, and addresses that a browser opens."""
 
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any, cast, get_args
+from urllib.parse import urlsplit
 
 import click
 
@@ -49,6 +51,22 @@ class _FirstCrashValue(click.ParamType[FirstCrash]):
         return int(value)
 
 
+class _UrlValue(click.types.StringParamType):
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = str(value)
+        try:
+            parts = urlsplit(text)
+        except ValueError:  # what looks like an address of IPv6 and is none
+            parts = urlsplit("")
+        is_whole = parts.scheme in ("http", "https") and bool(parts.netloc)
+        if text and not (is_whole and re.fullmatch(r"[!-~]+", text)):
+            self.fail(f"{text!r}: expected an address that begins with https://", param, ctx)
+        return text
+
+
+URL = _UrlValue()
 PATH = _PathValue(path_type=Path)
 FIRST_CRASH = _FirstCrashValue()
 SECONDS = _SecondsValue(0, min_open=True)

@@ -4,22 +4,25 @@ campaign begins, and kept with its results. Nothing here may fail a campaign: wh
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
 
 from faultline import __version__
 from faultline.base.cache import SCRATCH_FOLDER, Cache
-from faultline.base.config import FLUSHES, Flush
+from faultline.base.config import FLUSHES, Allocator, Flush, repository_of
 from faultline.base.errors import FaultlineError, InfrastructureError
 from faultline.pipeline import build
 from faultline.pipeline.workshop import Workshop
@@ -28,12 +31,34 @@ MAP_SHARED_VALIDATE = 0x03
 MAP_SYNC = 0x80000
 
 
+class SourcePlace(msgspec.Struct, frozen=True):
+    """Where an allocator's sources are in its repository. description: its allocator.toml; tree: the folder that its sites name
+    files from, `..` where a build takes in what lies beside the repository."""
+
+    allocator: str
+    description: str
+    tree: str = "."
+
+
+class Repository(msgspec.Struct, frozen=True):
+    """A git repository that allocators of a campaign are in. url: of its remote origin, without a password; revision: the whole
+    hash of the commit; branch: empty where none is checked out."""
+
+    places: list[SourcePlace]
+    url: str = ""
+    revision: str = ""
+    branch: str = ""
+
+
 class Environment(msgspec.Struct):
-    """started_utc: `2026-11-21 09:00:00`. facts: name and words, in the order to be shown."""
+    """started_utc: `2026-11-21 09:00:00`. facts: name and words, in the order to be shown. report_url: where the report will be
+    read; empty: nobody said."""
 
     command: str = ""
     started_utc: str = ""
     facts: dict[str, str] = {}
+    repositories: list[Repository] = []
+    report_url: str = ""
 
 
 def describe(workshop: Workshop, allocators: Iterable[str] = ()) -> Environment:
@@ -53,7 +78,8 @@ def describe(workshop: Workshop, allocators: Iterable[str] = ()) -> Environment:
         "g++": _known(lambda: build.version_of("g++")),
         "python": platform.python_version(),
     }
-    return Environment(shlex.join(["faultline", *sys.argv[1:]]), facts=facts)
+    command = shlex.join(["faultline", *sys.argv[1:]])
+    return Environment(command, facts=facts, repositories=repositories(map(workshop.allocator, sorted(allocators))))
 
 
 def _known(find: Callable[[], str]) -> str:
@@ -85,6 +111,49 @@ def revision(root: Path) -> str:
 
     changed = git("status", "--porcelain", "--untracked-files=no")
     return git("rev-parse", "--short=12", "HEAD") + (", with uncommitted changes" if changed else "")
+
+
+def repositories(allocators: Iterable[Allocator]) -> list[Repository]:
+    """Those that the allocators are in, in order of appearance."""
+    places: dict[Path, list[SourcePlace]] = {}
+    for allocator in allocators:
+        root, folder = Path(allocator.root).resolve(), Path(allocator.folder).resolve()
+        top = repository_of(folder)
+        tree = root
+        if allocator.build.command is not None:
+            with contextlib.suppress(FaultlineError):  # the build says what is wrong
+                tree = build.own_build_of(folder, allocator, None).tree
+        description = os.path.relpath(folder / "allocator.toml", top)
+        places.setdefault(top, []).append(SourcePlace(allocator.name, description, os.path.relpath(tree, top)))
+    return [
+        Repository(
+            found,
+            without_password(_of_git(top, "remote", "get-url", "origin")),
+            _of_git(top, "rev-parse", "HEAD"),
+            _of_git(top, "symbolic-ref", "--short", "--quiet", "HEAD"),
+        )
+        for top, found in places.items()
+    ]
+
+
+def _of_git(top: Path, *words: str) -> str:
+    """Empty: git does not know, or is not there."""
+    try:
+        run = subprocess.run(["git", "-C", str(top), *words], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return run.stdout.strip() if run.returncode == 0 else ""
+
+
+def without_password(remote: str) -> str:
+    """A remote of git as a URI: that of ssh is `ssh:`, that of a folder `file:`."""
+    if remote.startswith("/"):
+        return f"file://{quote(remote)}"
+    short = re.fullmatch(r"(?:[^@/]+@)?([^:/]+):(?!//)(.+)", remote)  # git@host:owner/name.git
+    if short:
+        return f"ssh://{short[1]}/{quote(short[2].lstrip('/'))}"
+    parts = urlsplit(remote)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if parts.scheme else ""
 
 
 def processor() -> str:

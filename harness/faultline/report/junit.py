@@ -1,75 +1,123 @@
 # SPDX-License-Identifier: Apache-2.0
 """junit.xml: one test case a cell. A clean cell fails by its new findings, a mutant by surviving; no verdict is an error. What a
-limit left incomplete is skipped.
-The kill rate of its allocator is a property of the suite."""
+limit left incomplete is skipped. The totals stand on the suites and on all of them.
+
+A case names the file and the line of its first finding, in the repository (places.py); the text has each finding's id, explanation,
+repair and replay lines. The kill rate of its allocator is a property of the suite."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from faultline.base.text import count
 from faultline.campaign.results import CellResult, kill_rates_of
+from faultline.pipeline.environment import Environment
+from faultline.pipeline.events import Finding
+from faultline.report.places import link_to, places_of
+from faultline.report.reasons import reason_of
 from faultline.study import kill_rates
 
+COUNTED = {"failure": "failures", "error": "errors", "skipped": "skipped"}
+"""Elements of a case, and the attributes of suites that count them."""
 
-def render(results: Iterable[CellResult]) -> str:
+
+def render(results: Iterable[CellResult], environment: Environment | None = None) -> str:
+    """The text of junit.xml."""
+    environment = environment or Environment()
+    results = list(results)
     suites = ET.Element("testsuites", name="faultline")
     groups: dict[str, list[CellResult]] = {}
     for result in results:
         groups.setdefault(result.spec.allocator, []).append(result)
     for allocator, group in groups.items():
-        _add_suite(suites, allocator, group)
+        _add_suite(suites, allocator, group, environment)
+    _set_totals(suites, results)
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_suite(suites: ET.Element, allocator: str, results: list[CellResult]) -> None:
-    suite = ET.SubElement(suites, "testsuite", name=allocator, tests=str(len(results)))
+def _add_suite(suites: ET.Element, allocator: str, results: list[CellResult], environment: Environment) -> None:
+    suite = ET.SubElement(suites, "testsuite", name=allocator)
+    _set_totals(suite, results)
+    if environment.started_utc:
+        suite.set("timestamp", environment.started_utc.replace(" ", "T"))
     rates = kill_rates_of(results)
     properties = ET.SubElement(suite, "properties") if rates else suite
     for build, rate in rates.items():
         ET.SubElement(
             properties, "property", name=f"kill rate of {kill_rates.name(*build)}", value=kill_rates.text_of(rate)
         )
-    counts = {"failure": 0, "error": 0, "skipped": 0}
     for result in results:
-        seconds = result.build_s + result.trace_s + result.explore_s
-        name = result.spec.name.removeprefix(f"{allocator} ")
-        case = ET.SubElement(suite, "testcase", classname=f"faultline.{allocator}", name=name, time=f"{seconds:.3f}")
-        problem = _problem(result)
-        if problem is not None:
-            kind, message, text = problem
-            counts[kind] += 1
-            element = ET.SubElement(case, kind, message=message)
-            if kind != "skipped":  # which has no type, and no text that readers show
-                element.set("type", f"faultline.{kind}")
-                element.text = _printable(text)
-    suite.set("failures", str(counts["failure"]))
-    suite.set("errors", str(counts["error"]))
-    suite.set("skipped", str(counts["skipped"]))
+        _add_case(suite, result, environment)
 
 
-def _problem(result: CellResult) -> tuple[str, str, str] | None:
-    """Kind of element, message, text; None when the cell is as it should be."""
-    found = "\n".join(
-        "\n".join([f"{finding.rule} {finding.headline}: {finding.message}", *result.replay_lines(finding)])
-        for finding in result.new_findings
-    )
-    if result.spec.mutant is not None and result.is_killed:
+def _set_totals(element: ET.Element, results: list[CellResult]) -> None:
+    problems = Counter(problem[0] for result in results if (problem := _problem(result)))
+    element.set("tests", str(len(results)))
+    for kind, attribute in COUNTED.items():
+        element.set(attribute, str(problems[kind]))
+    element.set("time", f"{sum(map(_seconds, results)):.3f}")
+
+
+def _seconds(result: CellResult) -> float:
+    return result.build_s + result.trace_s + result.explore_s
+
+
+def _add_case(suite: ET.Element, result: CellResult, environment: Environment) -> None:
+    allocator = result.spec.allocator
+    name = result.spec.name.removeprefix(f"{allocator} ")
+    case = ET.SubElement(suite, "testcase", classname=f"faultline.{allocator}", name=name)
+    case.set("time", f"{_seconds(result):.3f}")
+    sites = [site for finding in result.new_findings for site in finding.sites]
+    for spot in places_of(environment).spots(allocator, sites)[:1]:
+        case.set("file", spot.file)
+        if spot.line:
+            case.set("line", str(spot.line))
+    problem = _problem(result)
+    if problem is None:
+        return
+    kind, message = problem
+    element = ET.SubElement(case, kind, message=_printable(message))
+    if kind != "skipped":  # which has no type, and no text that readers show
+        element.set("type", f"faultline.{kind}")
+        element.text = _printable("\n".join(_found(result, environment)) or _what_next(result) or message)
+
+
+def _problem(result: CellResult) -> tuple[str, str] | None:
+    """Kind of element, and message; None when the cell is as it should be."""
+    is_mutant = result.spec.mutant is not None
+    if is_mutant and result.is_killed:
         return None
     new = result.new_findings
-    if result.spec.mutant is None and new:
+    if not is_mutant and new:
         rules = ", ".join(sorted({f"{finding.rule} {finding.title}" for finding in new}))
-        return "failure", _printable(f"{count(len(new), 'finding')}: {rules}"), found
+        return "failure", f"{count(len(new), 'finding')}: {rules}"
     if result.is_unknown:
-        why = result.error or (result.certificate.why if result.certificate else "no verdict")
-        return "error", f"unknown: {_printable(why)}", found
+        return "error", f"unknown: {result.error or (result.certificate.why if result.certificate else 'no verdict')}"
     if result.is_incomplete:
-        return "skipped", f"incomplete: {_printable(result.certificate.why if result.certificate else '')}", found
-    if result.spec.mutant is not None:
-        return "failure", f"survived: expected {result.spec.expected_rule}", found or "no finding"
-    return None
+        return "skipped", f"incomplete: {result.certificate.why if result.certificate else ''}"
+    return ("failure", f"survived: expected {result.spec.expected_rule}") if is_mutant else None
+
+
+def _what_next(result: CellResult) -> str:
+    reason = reason_of(result)
+    return reason.next if reason else ""
+
+
+def _found(result: CellResult, environment: Environment) -> Iterator[str]:
+    for finding in result.new_findings:
+        yield from _finding(result, finding, environment)
+
+
+def _finding(result: CellResult, finding: Finding, environment: Environment) -> Iterator[str]:
+    yield f"{finding.id} {finding.headline}: {finding.message}"
+    explained = result.explanation_of(finding)
+    yield from (f"{word}: {text}" for word, text in (explained.lines() if explained else ()))
+    yield from result.replay_lines(finding)
+    if page := link_to(environment, finding.id):
+        yield f"report: {page}"
 
 
 def _printable(text: str) -> str:

@@ -34,8 +34,8 @@ def write_all(folder: Path, results: list[CellResult], state: str, environment: 
         wear, problem = None, error.message
     texts = (
         html(results, state, environment, wear, problem),
-        junit.render(results),
-        sarif.render(results),
+        junit.render(results, environment),
+        sarif.render(results, state, environment),
         results_document.render(results, state, environment),
     )
     try:

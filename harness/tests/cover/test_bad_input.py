@@ -108,6 +108,14 @@ def test_error_in_an_allocator_file(faultline: Faultline, clone: Path, own_cache
 
 def test_a_report_without_results(faultline: Faultline, tmp_path: Path) -> None:
     assert_one_clear_line(faultline("report", "--out", tmp_path), 2, "no results there")
+    tmp_path.joinpath("results.sqlite").write_text("no database\n" * 100)
+    assert_one_clear_line(faultline("report", "--out", tmp_path), 2, "is not a results database")
+
+
+@pytest.mark.parametrize("url", ["report.html", "file:///tmp", "https://", "https://a b", "https://[x"])
+def test_an_address_that_is_none(faultline: Faultline, tmp_path: Path, url: str) -> None:
+    run = faultline("report", "--out", tmp_path, "--report-url", url)
+    assert_one_clear_line(run, 2, "--report-url", "https://")
 
 
 @pytest.mark.parametrize("command", ["replay", "explain", "shrink"])

@@ -114,7 +114,7 @@ def test_one_id_in_several_cells_is_said_once(capsys: pytest.CaptureFixture[str]
 def test_sarif_has_one_result_for_a_cause_that_names_the_others() -> None:
     results = [cell(finding("FL004-a"), finding("FL008-b", position=200, sites=[PLACE]))]
     (result,) = msgspec.json.decode(sarif.render(results))["runs"][0]["results"]
-    assert result["properties"] == {"also": ["FL008-b"]}
-    assert "Also: FL008 a returned operation is lost (FL008-b, seen 17)" in result["message"]["text"]
+    assert result["properties"]["also"] == ["FL008-b"]
+    assert "also: FL008 a returned operation is lost (FL008-b, seen 17)" in result["message"]["text"]
     related = result["relatedLocations"]
     assert related[-1]["physicalLocation"]["region"] == {"startLine": 31}

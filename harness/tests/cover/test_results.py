@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 
@@ -20,6 +21,7 @@ from faultline.campaign.known import BASELINE_VERSION
 from faultline.campaign.results import CellResult, Results, summarise
 from faultline.cli.commands.matrix import exit_code_of_matrix
 from faultline.pipeline import events
+from faultline.pipeline.environment import Environment
 from faultline.report import junit, outcomes, reports, results_document, sarif
 from faultline.report.trace_rules import warning_lines
 
@@ -221,14 +223,26 @@ def test_the_schema_of_results_json_is_the_published_one(root: Path) -> None:
     assert results_document.schema() == published.read_text(), f"faultline list --results-schema > {published}"
 
 
-def test_results_json_is_what_the_schema_says() -> None:
+def closed(schema: Any) -> Any:
+    """The same schema, refusing keys that it does not name."""
+    if isinstance(schema, list):
+        return [closed(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    shut = {"additionalProperties": False} if "properties" in schema else {}
+    return {**{key: closed(value) for key, value in schema.items()}, **shut}
+
+
+@pytest.mark.parametrize("where", [samples.ENVIRONMENT, None])
+def test_results_json_is_what_the_schema_says(where: Environment | None) -> None:
+    """It names every key, at every depth, and every key that has no default is there."""
     schema = json.loads(results_document.schema())
-    document = json.loads(results_document.render(samples.campaign(), "done", samples.ENVIRONMENT))
+    document = json.loads(results_document.render(samples.campaign(), "done", where))
     msgspec.convert(document, results_document.ResultsDocument)
-    known = {name: set(kind.get("properties", ())) for name, kind in schema["$defs"].items()}
-    assert set(document) == known["ResultsDocument"]
-    for cell in document["cells"]:
-        assert set(cell) | {"is_killed"} == known["ReportedCell"]
-        assert set(cell["certificate"] or ()) <= known["Certificate"]
-        for finding in cell["findings"]:
-            assert set(finding) - {"event"} <= known["Finding"]
+    for known in (schema, closed(schema)):
+        validator = jsonschema.Draft202012Validator(known)
+        assert [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)] == []
+    document["cells"][1]["findings"][0]["certainty"] = 1
+    assert not jsonschema.Draft202012Validator(closed(schema)).is_valid(document)
+    del document["cells"][1]["findings"][0]["rule"]
+    assert not jsonschema.Draft202012Validator(schema).is_valid(document)

@@ -21,6 +21,7 @@ from faultline.cli.options import (
     allow_incomplete_option,
     json_option,
     known_options,
+    report_url_option,
     verbose_option,
     workshop_options,
 )
@@ -35,6 +36,7 @@ from faultline.pipeline.workshop import Workshop
 @allow_incomplete_option
 @verbose_option
 @known_options
+@report_url_option
 @workshop_options
 @json_option
 def command(
@@ -46,6 +48,7 @@ def command(
     as_json: bool,
     allow_incomplete: bool,
     is_verbose: bool,
+    report_url: str,
 ) -> int:
     """Run all cells of a matrix, clean and mutants, and write the reports."""
     path = path or matrix_path(workshop)
@@ -56,7 +59,9 @@ def command(
     if not specs:
         raise BadInputError(f"{path}: has no cell", "add [[cell]] or [[mutants]]")
     jobs = jobs or len(os.sched_getaffinity(0))
-    results = run_campaign(workshop, "matrix", specs, jobs, out, as_json, files, is_verbose=is_verbose)
+    results = run_campaign(
+        workshop, "matrix", specs, jobs, out, as_json, files, is_verbose=is_verbose, report_url=report_url
+    )
     return exit_code_of_matrix(results)
 
 

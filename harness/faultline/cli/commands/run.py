@@ -23,6 +23,7 @@ from faultline.cli.options import (
     is_given,
     json_option,
     known_options,
+    report_url_option,
     verbose_option,
     workshop_options,
 )
@@ -176,6 +177,7 @@ GO_ON = "none"
 @allow_incomplete_option
 @verbose_option
 @known_options
+@report_url_option
 @workshop_options
 @json_option
 def command(
@@ -191,6 +193,7 @@ def command(
     no_shrink: bool,
     trace: Path | None,
     is_verbose: bool,
+    report_url: str,
     **cell: Any,
 ) -> int:
     """Run one cell: trace a workload and explore its crash states."""
@@ -215,7 +218,9 @@ def command(
     if not spec.follow_up and not spec.nested:
         raise BadInputError("--no-follow-up is about second crashes, and none is explored", "give --nested 1, too")
     examining = campaign.Examining(explains=not no_explain, shrinks=not no_shrink and trace is None)
-    results = run_campaign(workshop, "run", [spec], 1, out, as_json, files, is_resumed, examining, is_verbose)
+    results = run_campaign(
+        workshop, "run", [spec], 1, out, as_json, files, is_resumed, examining, is_verbose, report_url
+    )
     if results[0].error is not None:
         kind = BadInputError if results[0].error_code == BadInputError.exit_code else InfrastructureError
         raise kind(results[0].error, results[0].hint)
