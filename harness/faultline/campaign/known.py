@@ -134,7 +134,7 @@ class KnownFindings:
                 counts = any(self._why(*pair)[0] is None for pair in its)
                 now = "counts again" if counts else "does not count all the same: it is known otherwise"
                 lines.append(f"expired: {one.id} was suppressed until {one.expires} ({one.reason}) and {now}")
-        explored = [_explored(result) for result in results if result.is_explored and not _is_stopped(result)]
+        explored = [explored_of(result) for result in results if result.is_explored and not is_stopped(result)]
 
         def reach(cells: list[Explored]) -> bool:
             return all(any(one.reaches(cell) for one in explored) for cell in cells)
@@ -151,13 +151,13 @@ class KnownFindings:
         return lines
 
 
-def _explored(result: CellResult) -> Explored:
+def explored_of(result: CellResult) -> Explored:
     spec = result.spec
     ran = result.certificate.strategy if result.certificate is not None else spec.strategy
     return Explored(spec.name, ran, spec.nested, spec.follow_up)
 
 
-def _is_stopped(result: CellResult) -> bool:
+def is_stopped(result: CellResult) -> bool:
     """Before its end: what it did not find may be behind that."""
     return result.certificate is not None and result.certificate.stopped is not None
 
@@ -212,7 +212,7 @@ def baseline_of(results: list[CellResult]) -> dict[str, Any]:
         for finding in result.findings:
             if not finding.is_suppressed:
                 key = result.spec.allocator, result.spec.mutant, finding.id
-                cells.setdefault(key, []).append(msgspec.to_builtins(_explored(result)))
+                cells.setdefault(key, []).append(msgspec.to_builtins(explored_of(result)))
     findings = [
         {"allocator": allocator, "mutant": mutant, "id": identity, "cells": found_in}
         for (allocator, mutant, identity), found_in in cells.items()
@@ -220,7 +220,7 @@ def baseline_of(results: list[CellResult]) -> dict[str, Any]:
     return {
         "version": BASELINE_VERSION,
         "findings": findings,
-        "cells": [msgspec.to_builtins(_explored(result)) for result in results if result.is_explored],
+        "cells": [msgspec.to_builtins(explored_of(result)) for result in results if result.is_explored],
     }
 
 

@@ -14,11 +14,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
 from faultline.base.config import Flush
 from faultline.base.errors import BadInputError, InfrastructureError
+from faultline.base.input_files import check_regular
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.environment import Environment
 from faultline.pipeline.events import Certificate, Finding, TraceRules, Verdict, states_text, sum_log10
@@ -209,17 +211,41 @@ class Results:
                 f"{path}: is not a results database: {error}", "move it away, or name another --out"
             ) from error
 
+    @classmethod
+    def of_before(cls, path: Path) -> Results:
+        """A database that is only read, and left as it is, in a folder that may be read-only.
+
+        Raises BadInputError when it is none of this version."""
+        results = cls.__new__(cls)
+        results.path, results._lock, results._begun = path, threading.Lock(), None
+        check_regular(path)
+        is_in_use = path.with_name(
+            f"{path.name}-wal"
+        ).exists()  # else it is whole as it is, and needs no files beside it
+        uri = f"file:{quote(str(path.absolute()))}?{'mode=ro' if is_in_use else 'immutable=1'}"
+        try:
+            results._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+            results._check_version(results._connection.execute("pragma user_version").fetchone()[0], SCHEMA_VERSION)
+        except sqlite3.DatabaseError as error:
+            raise BadInputError(
+                f"{path}: is not a results database: {error}", "name what `faultline matrix` wrote"
+            ) from error
+        return results
+
     def _open(self) -> None:
         version = self._connection.execute("pragma user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
-            raise BadInputError(
-                f"{self.path}: a results database of version {version}, expected {SCHEMA_VERSION}: its findings have other ids",
-                MOVE_AWAY,
-            )
+        self._check_version(version, 0, SCHEMA_VERSION)
         self._connection.execute("pragma journal_mode = wal")
         self._connection.execute("pragma busy_timeout = 10000")
         self._connection.executescript(SCHEMA)
         self._connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
+
+    def _check_version(self, version: int, *expected: int) -> None:
+        if version not in expected:
+            raise BadInputError(
+                f"{self.path}: a results database of version {version}, expected {SCHEMA_VERSION}: its findings have other ids",
+                MOVE_AWAY,
+            )
 
     def close(self) -> None:
         with self._lock:

@@ -12,6 +12,7 @@ import msgspec
 from faultline.campaign import campaign
 from faultline.campaign.campaign import EXAMINING_ALL, Examining
 from faultline.campaign.known import write_baseline
+from faultline.campaign.recorded import DATABASE_NAME
 from faultline.campaign.results import CellResult, Results, summarise
 from faultline.cli.cells import with_found_workload
 from faultline.cli.options import KnownFiles
@@ -22,8 +23,6 @@ from faultline.report import reports, results_document
 from faultline.report.terminal import streams
 from faultline.report.terminal.campaigns import print_results
 from faultline.report.terminal.progress import CampaignProgress
-
-DATABASE_NAME = "results.sqlite"
 
 
 def run_campaign(

@@ -277,6 +277,11 @@ class Finding(msgspec.Struct, tag_field="event", tag="finding"):
         """The operation at the crash position, in words."""
         return _operation_text(self.operation)
 
+    def where_text(self) -> str:
+        """The operation and the places: what is said of a finding that nobody has explained."""
+        sites = ", ".join(text for site in self.sites if (text := site.text()))
+        return self.operation_text() + (f"; {sites}" if sites else "")
+
 
 def _name_of(index: int, generation: int) -> str:
     """As the engine's messages have it (later_names.rs)."""

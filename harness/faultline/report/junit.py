@@ -114,7 +114,8 @@ def _found(result: CellResult, environment: Environment) -> Iterator[str]:
 def _finding(result: CellResult, finding: Finding, environment: Environment) -> Iterator[str]:
     yield f"{finding.id} {finding.headline}: {finding.message}"
     explained = result.explanation_of(finding)
-    yield from (f"{word}: {text}" for word, text in (explained.lines() if explained else ()))
+    lines = explained.lines() if explained else [("at", finding.where_text())]
+    yield from (f"{word}: {text}" for word, text in lines)
     yield from result.replay_lines(finding)
     if page := link_to(environment, finding.id):
         yield f"report: {page}"

@@ -67,7 +67,7 @@ def write_wear(folder: Path, wear: Wear, counted: Sequence[tuple[str, Counts]], 
 
 def write_wear_page(folder: Path, wear: Wear) -> None:
     """report.html with the wear page alone: where there is no campaign whose page it could be a part of."""
-    template = _templates().get_template("wear.html.j2")
+    template = templates().get_template("wear.html.j2")
     with _writing_wear(folder):
         _write_whole(folder / "report.html", template.render(version=__version__, wear=page_of(wear), wear_heads=HEADS))
 
@@ -82,16 +82,17 @@ def _writing_wear(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _templates() -> jinja2.Environment:
-    templates = jinja2.Environment(
+def templates() -> jinja2.Environment:
+    found = jinja2.Environment(
         loader=jinja2.PackageLoader("faultline.report"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    templates.filters["short_place"] = short_place
-    return templates
+    found.filters["short_place"] = short_place
+    found.filters["text_of"] = lambda one: one.text()
+    return found
 
 
 def html(
@@ -103,10 +104,10 @@ def html(
 ) -> str:
     """One file that asks for nothing else: readable offline, without JavaScript, on paper. wear_problem: why there is no wear page,
     where one was to be expected."""
-    templates = _templates()
+    made = templates()
     filters = (outcome, mark, scientific, count, covered_share, rules_not_judged, setting_of)
-    templates.filters.update({function.__name__: function for function in filters})
-    template = templates.get_template("report.html.j2")
+    made.filters.update({function.__name__: function for function in filters})
+    template = made.get_template("report.html.j2")
     return template.render(
         version=__version__,
         page=page(results, state, environment or Environment()),

@@ -246,7 +246,8 @@ def _message(cause: Cause) -> str:
     result, finding = cause.first.result, cause.first.finding
     said = f"{finding.message}{finding.torn_words} ({result.spec.name}; {finding.operation_text()})."
     explained = result.explanation_of(finding)
-    lines = [f"{word}: {text}" for word, text in explained.lines()] if explained else []
+    explanation = explained.lines() if explained else [("at", finding.where_text())]
+    lines = [f"{word}: {text}" for word, text in explanation]
     lines += result.replay_lines(finding)
     lines += [f"also: {other.text()}" for other in cause.others]
     return "\n".join([said, f"id: {finding.id}", *lines])

@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError
+from faultline.campaign.recorded import DATABASE_NAME
 from faultline.cli import completion
-from faultline.cli.campaigns import DATABASE_NAME, check_database, write_reports
+from faultline.cli.campaigns import check_database, write_reports
 from faultline.cli.options import DEFAULT_SEED, is_given, json_option, workshop_options
 from faultline.cli.output import file_to_compare_with, needs_protect, print_json, write
 from faultline.cli.values import PATH

@@ -31,8 +31,7 @@ def print_finding(
         print_line(console, "  known: ", "yellow", finding.known)
     print_line(console, "  ", "", finding.message)
     if explanation is None:
-        sites = ", ".join(site.text() for site in finding.sites)
-        print_line(console, "  at: ", "cyan", finding.operation_text() + (f"; {sites}" if sites else ""))
+        print_line(console, "  at: ", "cyan", finding.where_text())
     for word, text in explanation.lines() if explanation else []:
         print_line(console, f"  {word}: ", "bold cyan", text)
     if finding.model_note:
