@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Pictures of a report, light and dark, with Debian's chromium: screenshot.sh [REPORT.html [FOLDER [WIDTH HEIGHT]]]
-# Writes FOLDER/report.png and FOLDER/report-dark.png. Chromium is for looking only: no test needs it.
+# Writes FOLDER/report.png and FOLDER/report-dark.png. The tests of harness/tests/cover/test_pages.py need it, too,
+# and say so where it is absent.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -8,13 +8,15 @@ and every cell with a verdict; what limits the trust stands right below it, neve
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from faultline.base.config import DEFAULT_STRATEGY
+from faultline.base.config import DEFAULT_STRATEGY, Flush
 from faultline.base.text import count
 from faultline.campaign.causes import Found, causes_of
 from faultline.campaign.results import CellResult, Summary, kill_rates_of, summarise
@@ -36,6 +38,8 @@ REASON_LIMIT = 6
 """Bounds and reasons that the banner spells out; the certificates have all."""
 OPEN_FINDINGS = 10
 """Findings that are unfolded from the start."""
+FOLD_ROWS = 24
+"""Rows of a map, or cells, that are all shown; of more, those that are good are folded."""
 
 
 @dataclass
@@ -74,6 +78,18 @@ class Map:
     columns: list[str]
     rows: list[tuple[str, list[Tile | None]]]
 
+    @property
+    def folded(self) -> list[tuple[str, list[Tile | None]]]:
+        """Rows in which everything is good, where there are too many to show all."""
+        if len(self.rows) <= FOLD_ROWS:
+            return []
+        return [row for row in self.rows if all(tile is None or tile.mark == "good" for tile in row[1])]
+
+    @property
+    def shown(self) -> list[tuple[str, list[Tile | None]]]:
+        folded = self.folded
+        return [row for row in self.rows if row not in folded]
+
 
 @dataclass
 class FindingView:
@@ -87,6 +103,8 @@ class FindingView:
     """Crash states, of all cells that show it."""
     others: list[FindingView] = field(default_factory=list)
     """Further findings that have its cause."""
+    address: str = ""
+    """In the page: its id, which CI can link to; behind it the build's name where another finding has that."""
 
     @property
     def explanation(self) -> Explanation | None:
@@ -128,6 +146,19 @@ class NotJudged:
     why: str
 
 
+@dataclass(frozen=True)
+class RuleText:
+    """What a rule means that something here breaks; its id is its address."""
+
+    id: str
+    title: str
+    meaning: str
+
+
+Cells = list[tuple[int, CellResult]]
+"""With their numbers."""
+
+
 @dataclass
 class Page:
     banner: Banner
@@ -139,6 +170,12 @@ class Page:
     mutant_map_is_by_rule: bool
     findings: list[FindingView]
     mutant_findings: list[FindingView]
+    shown_cells: Cells
+    folded_cells: Cells
+    """Those that are good, where there are too many to show all."""
+    rates: list[tuple[str, str, KillRate | None]]
+    """Of each clean build: its name, what measures it, its kill rate."""
+    rules: list[RuleText]
     coverage: list[RecoveryCoverage]
     warnings: list[AllocatorWarning]
     costs: dict[str, list[OperationCost]]
@@ -146,12 +183,27 @@ class Page:
     settings: list[tuple[str, str]]
     seconds: float
 
+    @property
+    def folded_mutant_findings(self) -> list[FindingView]:
+        """Those by which a mutant is killed, where there are too many to show all."""
+        is_long = len(self.mutant_findings) > FOLD_ROWS
+        return [view for view in self.mutant_findings if view.is_expected] if is_long else []
+
+    @property
+    def shown_mutant_findings(self) -> list[FindingView]:
+        folded = {id(view) for view in self.folded_mutant_findings}
+        return [view for view in self.mutant_findings if id(view) not in folded]
+
 
 def page(results: list[CellResult], state: str, environment: Environment) -> Page:
     summary = summarise(results)
     coverage = recovery_coverage(results)
     clean = [(cell, result) for cell, result in enumerate(results) if result.spec.mutant is None]
     mutants = [(cell, result) for cell, result in enumerate(results) if result.spec.mutant is not None]
+    findings, mutant_findings = list(_findings(clean)), list(_findings(mutants))
+    _give_addresses([*findings, *mutant_findings])
+    numbered = list(enumerate(results))
+    folded = [one for one in numbered if mark(one[1]) == "good"] if len(results) > FOLD_ROWS else []
     is_by_rule = len({(result.spec.allocator, result.spec.mutant) for _, result in mutants}) == len(mutants)
     return Page(
         banner=_banner(results, state, summary, coverage),
@@ -163,8 +215,15 @@ def page(results: list[CellResult], state: str, environment: Environment) -> Pag
         if mutants
         else None,
         mutant_map_is_by_rule=is_by_rule,
-        findings=list(_findings(clean)),
-        mutant_findings=list(_findings(mutants)),
+        findings=findings,
+        mutant_findings=mutant_findings,
+        shown_cells=[one for one in numbered if one not in folded],
+        folded_cells=folded,
+        rates=[
+            (kill_rates.name(*build), kill_rates.command(*build), rate)
+            for build, rate in kill_rates_of(results).items()
+        ],
+        rules=_rule_texts(results),
         coverage=coverage,
         warnings=warnings_of(results),
         costs=costs_of(results),
@@ -190,7 +249,7 @@ def _banner(results: list[CellResult], state: str, summary: Summary, coverage: l
         _bounds_fact(results),
         _rules_fact(results),
         *(_coverage_fact(found) for found in coverage),
-        *(_kill_rate_fact(*build, rate) for build, rate in kill_rates_of(results).items()),
+        *_kill_rate_facts(kill_rates_of(results)),
     ]
     bad = []
     if summary.findings:
@@ -309,11 +368,17 @@ def _coverage_fact(coverage: RecoveryCoverage) -> Fact:
     return Fact("recovery", f"{entered} entered; nothing is known of the others", "open", coverage.never)
 
 
-def _kill_rate_fact(allocator: str, flush: str, rate: KillRate | None) -> Fact:
-    name, measure = kill_rates.name(allocator, flush), kill_rates.command(allocator, flush)
-    if rate is None:
-        return Fact("kill rate", f"{kill_rates.text_of(None)} of {name} ({measure})", "open")
-    return Fact("kill rate", f"{name}: {rate.text()}", "good" if rate.is_whole else "open")
+def _kill_rate_facts(rates: dict[tuple[str, Flush], KillRate | None]) -> Iterator[Fact]:
+    """One for each build that was measured; one for all others."""
+    for build, rate in rates.items():
+        if rate is not None:
+            mark: Mark = "good" if rate.is_whole else "open"
+            yield Fact("kill rate", f"{kill_rates.name(*build)}: {rate.text()}", mark)
+    unmeasured = [build for build, rate in rates.items() if rate is None]
+    if unmeasured:
+        names = ", ".join(kill_rates.name(*build) for build in unmeasured)
+        commands = [kill_rates.command(*build) for build in unmeasured]
+        yield Fact("kill rate", f"{kill_rates.text_of(None)} of {names}", "open", commands)
 
 
 def _counted(reasons: Counter[str]) -> list[str]:
@@ -344,9 +409,6 @@ def setting_of(spec: CellSpec) -> str:
         words += [f"{spec.ops},", f"seed {spec.seed}"]
     usual = (("flush", "clwb"), ("model", "px86"), ("strategy", DEFAULT_STRATEGY))
     return " ".join(words + [getattr(spec, key) for key, value in usual if getattr(spec, key) != value])
-
-
-Cells = list[tuple[int, CellResult]]
 
 
 def _map_of_settings(cells: Cells, tile: Callable[[int, CellResult], Tile]) -> Map:
@@ -441,6 +503,27 @@ def _findings(cells: Cells) -> Iterator[FindingView]:
         first, *others = (_finding(numbers[id(one.result)], one, is_expected) for one in found)
         first.others = others
         yield first
+
+
+def _give_addresses(views: Iterable[FindingView]) -> None:
+    """Each its own. Clean allocators come first: theirs are the ids as CI knows them."""
+    taken: set[str] = set()
+    for view in (one for first in views for one in (first, *first.others)):
+        spec = view.result.spec
+        names = (view.finding.id, spec.allocator, spec.mutant or "clean")
+        named = [re.sub(r"[^A-Za-z0-9_-]", "-", name) for name in names]
+        choices = (".".join(named[:length]) for length in (1, 2, 3))
+        counted = (f"{'.'.join(named)}.{turn}" for turn in itertools.count(2))
+        view.address = next(one for one in itertools.chain(choices, counted) if one not in taken)
+        taken.add(view.address)
+
+
+def _rule_texts(results: list[CellResult]) -> list[RuleText]:
+    found = {one.rule: RuleText(one.rule, one.title, one.meaning) for result in results for one in result.findings}
+    for entry in warnings_of(results):
+        warning = entry.warning
+        found.setdefault(warning.rule, RuleText(warning.rule, warning.title, warning.meaning))
+    return [found[rule] for rule in sorted(found)]
 
 
 def _finding(cell: int, found: Found, is_expected: bool) -> FindingView:

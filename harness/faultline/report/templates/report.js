@@ -39,10 +39,20 @@ if (cells) {
   input.oninput = () => {
     const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const item of items) item.hidden = !words.every((word) => item.dataset.words.toLowerCase().includes(word));
+    for (const fold of document.querySelectorAll("#certificates > details.fold")) fold.open = words.length > 0;
     output.textContent = words.length ? `${[...cells.tBodies[0].rows].filter((row) => !row.hidden).length} of ${cells.tBodies[0].rows.length}` : "";
   };
   cells.closest(".card").before(label);
 }
+// What a link names may lie folded.
+const reveal = () => {
+  const target = document.getElementById(location.hash.slice(1));
+  if (!target) return;
+  for (let part = target; part; part = part.parentElement) if (part.localName === "details") part.open = true;
+  target.scrollIntoView();
+};
+addEventListener("hashchange", reveal);
+reveal();
 let unfolded = [];
 addEventListener("beforeprint", () => {
   unfolded = [...document.querySelectorAll("details:not([open])")];
