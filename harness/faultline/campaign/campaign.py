@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from faultline.campaign.results import CellResult, Results
 from faultline.campaign.resume import as_it_ran, joined, joined_verdict
 from faultline.pipeline import environment
 from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.environment import Part
 from faultline.pipeline.events import Certificate, Done, Event, Finding, Progress, TraceRules
 from faultline.pipeline.explore import explore
 from faultline.pipeline.prepared import PreparedCell, build_cell, find_workload, trace_cell
@@ -36,6 +37,8 @@ from faultline.study.repairs import Tried, described, explain, proved, stopped
 from faultline.study.replay import explain_token
 from faultline.study.shrink import Budget, shrink
 
+VERDICTS = ("pass", "fail")
+"""Which a result must have to be taken over: what a limit ended, or nobody could say, is explored again."""
 EXPLAINED = 3
 """So many findings of a cell are explained and shrunk, the first ones: they say most."""
 BEYOND = f"nor explained: that is done for the first {EXPLAINED} findings of a cell; faultline explain and shrink take its token"
@@ -117,19 +120,25 @@ def run_cells(
     is_resumed: bool = False,
     known: KnownFindings | None = None,
     examining: Examining = EXAMINING_ALL,
+    part: Part | None = None,
+    before: Iterable[CellResult] = (),
 ) -> list[CellResult]:
     """All cells, `jobs` at a time, results in the order of specs.
 
     is_resumed: explorations that were stopped go on where they were, as those of an unfinished matrix do. known: findings that do
-    not fail. Raises InterruptedCampaignError after Ctrl-C, when everything that was found so far has been written.
+    not fail. part: which shard of a matrix they are. before: results of which those are taken over that have a verdict and the key
+    of a cell here: nothing that they are a function of has changed. Raises InterruptedCampaignError after Ctrl-C, when everything
+    that was found so far has been written.
     """
     key = key_of(kind, *(msgspec.json.encode(spec) for spec in specs))
     unfinished = results.unfinished(kind, key)
     where = environment.describe(workshop, {spec.allocator for spec in specs})
+    where.part = part
     campaign = results.begin(kind, key, specs, where)
     is_asked = is_resumed
     is_resumed |= kind == "matrix" and unfinished is not None
     runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed, is_asked, kind, known, examining)
+    runner.before = {result.key: result for result in before if result.state == "done" and result.verdict in VERDICTS}
     state: Any = "stopped"
     try:
         done = run_in_pool(lambda cell: runner.run(*cell), runner.stop, list(enumerate(specs)), jobs)
@@ -173,6 +182,7 @@ class _CellRunner:
         self.is_resumed = is_resumed
         self.kind = kind
         self.is_asked = is_asked
+        self.before: dict[str, CellResult] = {}
         self._is_stopped = threading.Event()
 
     def stop(self) -> None:
@@ -230,7 +240,7 @@ class _CellRunner:
         cell = trace_cell(workshop, spec, target, workload, limit_s=spec.time_limit_s)
         result.trace_hash, result.trace_s = cell.trace.hash, round(cell.trace.time_s, 3)
         result.key = cell.key()
-        if not self._take_from_unfinished(result):
+        if not self._take_over(result):
             self._check_stop()
             self.watcher.cell_begins(position, spec, "explore")
             left_s = None if spec.time_limit_s is None else max(0.0, begun + spec.time_limit_s - time.monotonic())
@@ -254,8 +264,9 @@ class _CellRunner:
         if self._is_stopped.is_set():
             raise _StoppedError
 
-    def _take_from_unfinished(self, result: CellResult) -> bool:
+    def _take_over(self, result: CellResult) -> bool:
         earlier = None if self.unfinished is None else self.results.done_cell(self.unfinished, result.key)
+        earlier = earlier or self.before.get(result.key)
         if earlier is None:
             return False
         result.verdict, result.findings, result.certificate = earlier.verdict, earlier.findings, earlier.certificate

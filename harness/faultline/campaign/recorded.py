@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import msgspec
 from faultline.base.errors import BadInputError, InfrastructureError, one_line
 from faultline.base.input_files import read_input
 from faultline.campaign.results import RESULTS_VERSION, CellResult, Results
+from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.environment import Environment
 
 DATABASE_NAME = "results.sqlite"
@@ -27,6 +30,26 @@ class Recorded:
     state: str
     results: list[CellResult]
     environment: Environment
+
+
+Identity = tuple[Hashable, ...]
+
+
+def cells_by_identity(results: Iterable[CellResult]) -> dict[Identity, CellResult]:
+    """By what makes a cell the same one in two campaigns (limits do not)."""
+    results = list(results)
+    return dict(zip(identities_of([result.spec for result in results]), results, strict=True))
+
+
+def identities_of(specs: Sequence[CellSpec]) -> list[Identity]:
+    """Equal cells are told apart by their order."""
+    seen: Counter[Identity] = Counter()
+    found: list[Identity] = []
+    for spec in specs:
+        identity = (spec.name, spec.strategy, spec.nested, spec.follow_up)
+        found.append((*identity, seen[identity]))
+        seen[identity] += 1
+    return found
 
 
 def read_recorded(path: Path) -> Recorded:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -12,8 +14,9 @@ import msgspec
 from faultline.campaign import campaign
 from faultline.campaign.campaign import EXAMINING_ALL, Examining
 from faultline.campaign.known import write_baseline
-from faultline.campaign.recorded import DATABASE_NAME
+from faultline.campaign.recorded import DATABASE_NAME, read_recorded
 from faultline.campaign.results import CellResult, Results, summarise
+from faultline.campaign.shards import Shard, part_of
 from faultline.cli.cells import with_found_workload
 from faultline.cli.options import KnownFiles
 from faultline.pipeline.cell import CellSpec
@@ -23,6 +26,14 @@ from faultline.report import reports, results_document
 from faultline.report.terminal import streams
 from faultline.report.terminal.campaigns import print_results
 from faultline.report.terminal.progress import CampaignProgress
+
+
+@dataclass(frozen=True)
+class Share:
+    """costs: results of an earlier campaign, by whose times the shards are made."""
+
+    shard: Shard
+    costs: list[CellResult]
 
 
 def run_campaign(
@@ -37,17 +48,26 @@ def run_campaign(
     examining: Examining = EXAMINING_ALL,
     is_verbose: bool = False,
     report_url: str = "",
+    share: Share | None = None,
+    before: Iterable[CellResult] = (),
 ) -> list[CellResult]:
-    """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary."""
+    """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary. share: runs only those of
+    a shard; before: results of which those are taken over that have not changed."""
     specs = [with_found_workload(workshop, spec) for spec in specs]  # names and files are checked before anything runs
     known = files.read(specs)
+    part = None if share is None else part_of(share.shard, specs, share.costs)
+    if part is not None:
+        specs = [specs[position] for position in part.positions]
+        streams.note(f"shard {part.name}: {len(specs)} of {part.cells} cells")
     database = Results(workshop.cache.database if out is None else out / DATABASE_NAME)
     if kind == "matrix":
-        longest = max(spec.time_limit_s or 0 for spec in specs)
+        longest = max((spec.time_limit_s or 0 for spec in specs), default=0)
         streams.note(f"each cell is explored for {longest:g} s at most (time_s)")
     try:
         with CampaignProgress(specs, is_quiet=as_json) as progress:
-            campaign.run_cells(workshop, database, kind, specs, jobs, progress, is_resumed, known, examining)
+            campaign.run_cells(
+                workshop, database, kind, specs, jobs, progress, is_resumed, known, examining, part, before
+            )
     finally:
         state, results = database.read()
         environment = msgspec.structs.replace(database.environment(), report_url=report_url)
@@ -58,7 +78,7 @@ def run_campaign(
             click.echo(results_document.render(results, state, environment), nl=False)
         else:
             print_campaign(results, out, is_verbose)
-        for line in known.lines(results):
+        for line in known.lines(results) if part is None else ():  # what a shard did not find, another one may find
             streams.note(line)
     if files.written is not None:
         streams.note(write_baseline(files.written, results))
@@ -81,9 +101,7 @@ def check_database(out: Path | None) -> None:
 
 def write_reports(out: Path, report_url: str = "") -> tuple[list[CellResult], str, Environment]:
     """Those of the campaign whose database is in the folder."""
-    database = Results(out / DATABASE_NAME)
-    state, results = database.read()
-    environment = msgspec.structs.replace(database.environment(), report_url=report_url)
-    database.close()
-    reports.write_all(out, results, state, environment)
-    return results, state, environment
+    recorded = read_recorded(out / DATABASE_NAME)
+    environment = msgspec.structs.replace(recorded.environment, report_url=report_url)
+    reports.write_all(out, recorded.results, recorded.state, environment)
+    return recorded.results, recorded.state, environment

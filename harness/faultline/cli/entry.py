@@ -34,6 +34,7 @@ COMMANDS = (
     "list",
     "litmus",
     "matrix",
+    "merge",
     "mutate",
     "new",
     "replay",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What options take: paths that name something, seconds that end, and addresses that a browser opens."""
+"""What options take: paths, seconds, where power fails first, shards, and addresses that a browser opens."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from urllib.parse import urlsplit
 import click
 
 from faultline.base.config import FirstCrash, Start
+from faultline.campaign.shards import Shard
 
 MOST_OPERATIONS = 1 << 24
 """Object ids have 24 bits, and each operation has one."""
+MOST_SHARDS = 1_000
 
 
 class _PathValue(click.Path):
@@ -51,6 +53,19 @@ class _FirstCrashValue(click.ParamType[FirstCrash]):
         return int(value)
 
 
+class _ShardValue(click.types.StringParamType):
+    name = "shard"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, Shard):
+            return value
+        found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", str(value))
+        index, count = map(int, found.groups()) if found else (0, 0)
+        if not 1 <= index <= count <= MOST_SHARDS:
+            self.fail(f"{str(value)!r}: expected I/N, such as 1/4, with 1 <= I <= N <= {MOST_SHARDS}", param, ctx)
+        return Shard(index, count)
+
+
 class _UrlValue(click.types.StringParamType):
     name = "url"
 
@@ -66,7 +81,8 @@ class _UrlValue(click.types.StringParamType):
         return text
 
 
-URL = _UrlValue()
-PATH = _PathValue(path_type=Path)
 FIRST_CRASH = _FirstCrashValue()
+PATH = _PathValue(path_type=Path)
 SECONDS = _SecondsValue(0, min_open=True)
+SHARD = _ShardValue()
+URL = _UrlValue()

@@ -50,15 +50,31 @@ class Repository(msgspec.Struct, frozen=True):
     branch: str = ""
 
 
+class Part(msgspec.Struct, frozen=True):
+    """A shard of a matrix: number index of count, from 1. key: of the whole matrix; cells: how many that has; positions: those of
+    them that are of this shard, from 0."""
+
+    index: int
+    count: int
+    key: str
+    cells: int
+    positions: list[int]
+
+    @property
+    def name(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
 class Environment(msgspec.Struct):
     """started_utc: `2026-11-21 09:00:00`. facts: name and words, in the order to be shown. report_url: where the report will be
-    read; empty: nobody said."""
+    read; empty: nobody said. part: None: the campaign is a whole one."""
 
     command: str = ""
     started_utc: str = ""
     facts: dict[str, str] = {}
     repositories: list[Repository] = []
     report_url: str = ""
+    part: Part | None = None
 
 
 def describe(workshop: Workshop, allocators: Iterable[str] = ()) -> Environment:

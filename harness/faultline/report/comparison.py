@@ -8,14 +8,14 @@ mutant that survives is a cell that ends otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import msgspec
 
 from faultline.base.text import count
 from faultline.campaign.known import explored_of, is_stopped
-from faultline.campaign.recorded import Recorded
+from faultline.campaign.recorded import Identity, Recorded, cells_by_identity
 from faultline.campaign.results import CellResult, kill_rates_of
 from faultline.pipeline.events import Certificate, Finding
 from faultline.report.outcomes import outcome
@@ -153,22 +153,6 @@ def compare(before: Recorded, after: Recorded) -> Comparison:
         survivors=list(_newly(old, new, lambda result: outcome(result) == "survived")),
         opened=list(_newly(old, new, lambda result: result.is_open)),
     )
-
-
-Identity = tuple[Hashable, ...]
-
-
-def cells_by_identity(results: Iterable[CellResult]) -> dict[Identity, CellResult]:
-    """By what makes a cell the same one in two campaigns: limits do not. Equal cells are told apart by their order."""
-    found: dict[Identity, CellResult] = {}
-    for result in results:
-        spec = result.spec
-        identity = (spec.name, spec.strategy, spec.nested, spec.follow_up)
-        turn = 0
-        while (*identity, turn) in found:
-            turn += 1
-        found[(*identity, turn)] = result
-    return found
 
 
 def _newly(

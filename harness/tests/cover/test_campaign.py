@@ -405,6 +405,30 @@ def test_a_stopped_matrix_goes_on_where_it_was(
     assert [result.is_reused for result in run(shop, results, specs)] == [False, False]
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_reused"),
+    [
+        ({}, True),
+        ({"verdict": "incomplete"}, False),
+        ({"verdict": "unknown"}, False),
+        ({"state": "stopped"}, False),
+        ({"key": "another build"}, False),
+    ],
+)
+def test_a_result_of_before_is_taken_over_where_nothing_changed(
+    root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, changes: dict[str, Any], is_reused: bool
+) -> None:
+    """What a limit ended, or nobody could say, is explored again."""
+    shop = workshop(root, cache, fake_engine(FAILS))
+    [before] = run(shop, results, [samples.spec()])
+    earlier = msgspec.structs.replace(before, **changes)
+    [after] = run(shop, results, [samples.spec()], before=[earlier])
+    assert after.is_reused == is_reused
+    assert [finding.id for finding in after.findings] == [finding.id for finding in before.findings]
+    [other] = run(shop, results, [samples.spec(seed=2)], before=[earlier])
+    assert not other.is_reused
+
+
 def test_two_campaigns_in_one_database_do_not_mix(
     root: Path, cache: Cache, fake_engine: MakeEngine, results: Results, tmp_path: Path
 ) -> None:

@@ -10,9 +10,12 @@ import click
 import msgspec
 
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
+from faultline.base.text import count
 from faultline.campaign.matrix import cells_of_matrix, read_matrix
+from faultline.campaign.recorded import read_recorded
 from faultline.campaign.results import CellResult, summarise
-from faultline.cli.campaigns import run_campaign
+from faultline.campaign.shards import Shard
+from faultline.cli.campaigns import Share, run_campaign
 from faultline.cli.cells import matrix_path
 from faultline.cli.options import (
     DEFAULT_MATRIX,
@@ -25,14 +28,32 @@ from faultline.cli.options import (
     verbose_option,
     workshop_options,
 )
-from faultline.cli.values import PATH
+from faultline.cli.values import PATH, SHARD
 from faultline.pipeline.workshop import Workshop
+from faultline.report.terminal import streams
 
 
 @click.command("matrix")
 @click.option("-c", "--config", "path", type=PATH, help=f"[default: what faultline.toml says, else {DEFAULT_MATRIX}]")
 @click.option("--jobs", "-j", type=click.IntRange(1), help="Cells at a time.  [default: one a processor]")
 @click.option("--out", type=PATH, default=DEFAULT_OUT, show_default=True, help="Reports and database.")
+@click.option(
+    "--shard", type=SHARD, metavar="I/N", help="Run part I of N alone; `faultline merge` makes one result of all parts."
+)
+@click.option(
+    "--costs",
+    type=PATH,
+    metavar="RESULTS",
+    help="With --shard: an earlier campaign (folder, results.sqlite or results.json), by whose times the parts are made equally"
+    " long. The same one for all parts.",
+)
+@click.option(
+    "--changed",
+    type=PATH,
+    metavar="RESULTS",
+    help="Explore only what has changed since an earlier campaign (folder, results.sqlite or results.json): a cell whose build,"
+    " workload and engine are the same is taken over.",
+)
 @allow_incomplete_option
 @verbose_option
 @known_options
@@ -42,6 +63,9 @@ from faultline.pipeline.workshop import Workshop
 def command(
     workshop: Workshop,
     path: Path | None,
+    shard: Shard | None,
+    costs: Path | None,
+    changed: Path | None,
     jobs: int | None,
     out: Path,
     files: KnownFiles,
@@ -58,11 +82,35 @@ def command(
         specs = [msgspec.structs.replace(spec, allow_incomplete=True) for spec in specs]
     if not specs:
         raise BadInputError(f"{path}: has no cell", "add [[cell]] or [[mutants]]")
+    if costs is not None and shard is None:
+        raise BadInputError("--costs is about shards, and none is asked for", "give --shard I/N, too")
+    share = None if shard is None else Share(shard, read_recorded(costs).results if costs else [])
+    before = read_recorded(changed).results if changed else []
     jobs = jobs or len(os.sched_getaffinity(0))
     results = run_campaign(
-        workshop, "matrix", specs, jobs, out, as_json, files, is_verbose=is_verbose, report_url=report_url
+        workshop,
+        "matrix",
+        specs,
+        jobs,
+        out,
+        as_json,
+        files,
+        is_verbose=is_verbose,
+        report_url=report_url,
+        share=share,
+        before=before,
     )
+    if changed is not None:
+        _say_taken_over(changed, results)
     return exit_code_of_matrix(results)
+
+
+def _say_taken_over(path: Path, results: list[CellResult]) -> None:
+    names = [result.spec.name for result in results if result.is_reused]
+    explored = count(len(results) - len(names), "cell")
+    streams.note(f"taken over from {path}: {count(len(names), 'cell')} that did not change; explored: {explored}")
+    for name in names:
+        streams.note(f"taken over: {name}")
 
 
 def exit_code_of_matrix(results: list[CellResult]) -> int:
