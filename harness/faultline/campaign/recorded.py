@@ -55,12 +55,15 @@ def identities_of(specs: Sequence[CellSpec]) -> list[Identity]:
 def read_recorded(path: Path) -> Recorded:
     """Raises BadInputError when nothing is there, or what is there is of another version or something else."""
     name = one_line(str(path))
-    if path.is_dir():
-        there = [path / one for one in (DATABASE_NAME, DOCUMENT_NAME) if (path / one).is_file()]
-        if not there:
-            raise BadInputError(f"{name}: holds no results: neither {DATABASE_NAME} nor {DOCUMENT_NAME}", HINT)
-        path = there[0]
-    return _of_document(path, name) if path.suffix == ".json" else _of_database(path, name)
+    try:
+        if path.is_dir():
+            there = [path / one for one in (DATABASE_NAME, DOCUMENT_NAME) if (path / one).is_file()]
+            if not there:
+                raise BadInputError(f"{name}: holds no results: neither {DATABASE_NAME} nor {DOCUMENT_NAME}", HINT)
+            path = there[0]
+        return _of_document(path, name) if path.suffix == ".json" else _of_database(path, name)
+    except OSError as error:  # a name that is too long, a folder that nobody may look into
+        raise BadInputError(f"{name}: cannot be read: {error.strerror}", HINT) from error
 
 
 def _of_database(path: Path, name: str) -> Recorded:

@@ -31,6 +31,7 @@ from faultline.study.witness import Shrunk
 SCHEMA_VERSION = 4
 """4: ids of findings are made of facts, not of messages."""
 MOVE_AWAY = "move the file away; the next campaign begins a new one"
+NAME_ANOTHER = "name what `faultline matrix --out DIR` wrote"
 RESULTS_VERSION = 7
 """Of results.json."""
 SCHEMA = """
@@ -216,20 +217,20 @@ class Results:
         """A database that is only read, and left as it is, in a folder that may be read-only.
 
         Raises BadInputError when it is none of this version."""
+        check_regular(path)
         results = cls.__new__(cls)
         results.path, results._lock, results._begun = path, threading.Lock(), None
-        check_regular(path)
-        is_in_use = path.with_name(
-            f"{path.name}-wal"
-        ).exists()  # else it is whole as it is, and needs no files beside it
+        # One that nobody writes to is whole as it is, and needs no files beside it.
+        is_in_use = path.with_name(f"{path.name}-wal").exists()
         uri = f"file:{quote(str(path.absolute()))}?{'mode=ro' if is_in_use else 'immutable=1'}"
         try:
             results._connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
-            results._check_version(results._connection.execute("pragma user_version").fetchone()[0], SCHEMA_VERSION)
+            version = results._connection.execute("pragma user_version").fetchone()[0]
         except sqlite3.DatabaseError as error:
-            raise BadInputError(
-                f"{path}: is not a results database: {error}", "name what `faultline matrix` wrote"
-            ) from error
+            raise BadInputError(f"{path}: is not a results database: {error}", NAME_ANOTHER) from error
+        if version == 0:
+            raise BadInputError(f"{path}: is not a results database: nothing of a campaign is in it", NAME_ANOTHER)
+        results._check_version(version, SCHEMA_VERSION)
         return results
 
     def _open(self) -> None:

@@ -296,7 +296,8 @@ def test_what_is_no_campaign_is_one_line(faultline: Faultline, tmp_path: Path) -
     refused(faultline, text, good, "is not a results database")
     nothing = tmp_path / "nothing"
     nothing.write_text("")
-    refused(faultline, nothing, good, "a results database of version 0, expected 4")
+    refused(faultline, nothing, good, "is not a results database: nothing of a campaign is in it")
+    refused(faultline, tmp_path / ("a" * 5000), good, "cannot be read: File name too long")
 
 
 def test_results_of_another_version_are_one_line(faultline: Faultline, tmp_path: Path) -> None:
