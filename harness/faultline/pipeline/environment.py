@@ -31,13 +31,19 @@ MAP_SHARED_VALIDATE = 0x03
 MAP_SYNC = 0x80000
 
 
+OWN_FOLDERS = ("include", "runner")
+"""Of faultline: what is compiled or run with an allocator."""
+
+
 class SourcePlace(msgspec.Struct, frozen=True):
     """Where an allocator's sources are in its repository. description: its allocator.toml; tree: the folder that its sites name
-    files from, `..` where a build takes in what lies beside the repository."""
+    files from, `..` where a build takes in what lies beside the repository; of_faultline: folders of faultline that sites name as
+    if they were in there, and that are not."""
 
     allocator: str
     description: str
     tree: str = "."
+    of_faultline: list[str] = []
 
 
 class Repository(msgspec.Struct, frozen=True):
@@ -140,7 +146,8 @@ def repositories(allocators: Iterable[Allocator]) -> list[Repository]:
             with contextlib.suppress(FaultlineError):  # the build says what is wrong
                 tree = build.own_build_of(folder, allocator, None).tree
         description = os.path.relpath(folder / "allocator.toml", top)
-        places.setdefault(top, []).append(SourcePlace(allocator.name, description, os.path.relpath(tree, top)))
+        lacking = [folder for folder in OWN_FOLDERS if not (tree / folder).is_dir()]
+        places.setdefault(top, []).append(SourcePlace(allocator.name, description, os.path.relpath(tree, top), lacking))
     return [
         Repository(
             found,

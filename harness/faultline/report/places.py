@@ -17,16 +17,17 @@ from faultline.pipeline.events import Site
 @dataclass(frozen=True)
 class Spot:
     """A place in a file. file: from the repository's top; with `..` in front, or from the root of the file system, where it lies
-    outside. line: 0 where it is not known."""
+    outside. line: 0 where it is not known; is_of_faultline: the file is from the top of faultline's own sources."""
 
     file: str
     line: int = 0
     function: str = ""
+    is_of_faultline: bool = False
 
     @property
     def is_inside(self) -> bool:
         """Whether the file is in the repository."""
-        return not self.file.startswith(("/", "../"))
+        return not self.is_of_faultline and not self.file.startswith(("/", "../"))
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Places:
         if not site.file:
             return None
         source = self.sources.get(allocator)
+        if source is not None and site.file.removeprefix("./").partition("/")[0] in source.of_faultline:
+            return Spot(site.file, site.line or 0, site.function, is_of_faultline=True)
         file = posixpath.normpath(posixpath.join(source.tree if source else ".", site.file))
         return Spot(file, site.line or 0, site.function)
 

@@ -35,6 +35,7 @@ from faultline.report.trace_rules import AllocatorWarning, warnings_of
 from faultline.study import kill_rates
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+OWN_BASE = "FAULTLINE"
 Json = dict[str, Any]
 
 
@@ -68,8 +69,11 @@ class _Writer:
                 "killRates": {kill_rates.name(*build): kill_rates.text_of(rate) for build, rate in rates.items()}
             },
             "originalUriBaseIds": {
-                base_of(number): {"description": {"text": "the top folder of the repository"}}
-                for number in range(max(1, len(repositories)))
+                **{
+                    base_of(number): {"description": {"text": "the top folder of the repository"}}
+                    for number in range(max(1, len(repositories)))
+                },
+                OWN_BASE: {"description": {"text": "the top folder of faultline's own sources"}},
             },
             "results": [self.result(cause) for cause in causes] + [self.warning(entry) for entry in warnings],
         }
@@ -178,7 +182,8 @@ class _Writer:
         }
 
     def location(self, allocator: str, spot: Spot) -> Json:
-        artifact = {"uri": quote(spot.file), "uriBaseId": base_of(self.places.repository.get(allocator, 0))}
+        base = OWN_BASE if spot.is_of_faultline else base_of(self.places.repository.get(allocator, 0))
+        artifact = {"uri": quote(spot.file), "uriBaseId": base}
         if spot.file.startswith("/"):  # a system library, or what comes with faultline
             artifact = {"uri": f"file://{quote(spot.file)}"}
         physical: Json = {"artifactLocation": artifact}

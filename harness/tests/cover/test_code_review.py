@@ -164,6 +164,19 @@ def test_the_first_location_is_in_the_repository(tree: str, file: str, uri: str)
     assert first["physicalLocation"]["artifactLocation"] == {"uri": uri, "uriBaseId": "ROOT"}
 
 
+def test_what_is_faultlines_own_is_not_taken_for_the_users() -> None:
+    """The runner's sites are named as if the runner were in the user's repository."""
+    place = SourcePlace("nvm_malloc", "pm/allocator.toml", ".", ["runner"])
+    sites = [Site("fill", "runner/workload/pattern.c", 9), Site("f", "pm/x.c", 3)]
+    cell = CellResult(samples.spec(), findings=[samples.finding(sites=sites)])
+    [result] = run_of([cell], where=Environment(repositories=[Repository([place])]))["results"]
+    places = [one["physicalLocation"]["artifactLocation"] for one in result["locations"] + result["relatedLocations"]]
+    assert places == [
+        {"uri": "pm/x.c", "uriBaseId": "ROOT"},
+        {"uri": "runner/workload/pattern.c", "uriBaseId": "FAULTLINE"},
+    ]
+
+
 def test_a_finding_that_is_nowhere_is_at_its_allocators_description() -> None:
     cell = CellResult(samples.spec(), findings=[samples.finding(sites=[])])
     [result] = run_of([cell], where=PLACED)["results"]
@@ -232,7 +245,8 @@ def test_the_repository_of_an_allocator_is_found(tmp_path: Path, root: Path) -> 
     folder.mkdir(parents=True)
     folder.joinpath("allocator.toml").write_text((root / "allocators/nvm_malloc/allocator.toml").read_text())
     [repository] = environment.repositories([read_allocator(folder / "allocator.toml")])
-    assert repository == Repository([SourcePlace("nvm_malloc", "allocator.toml", ".")]), "no repository of git"
+    place = SourcePlace("nvm_malloc", "allocator.toml", ".", ["include", "runner"])
+    assert repository == Repository([place]), "no repository of git"
 
     def git(*words: str) -> None:
         identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
@@ -243,7 +257,10 @@ def test_the_repository_of_an_allocator_is_found(tmp_path: Path, root: Path) -> 
     git("add", ".")
     git("commit", "-m", "pm: begin")
     [repository] = environment.repositories([read_allocator(folder / "allocator.toml")])
-    assert repository.places == [SourcePlace("nvm_malloc", "pm/allocator.toml", ".")]
+    assert repository.places == [msgspec.structs.replace(place, description="pm/allocator.toml")]
+    tmp_path.joinpath("ours", "include").mkdir()
+    [repository] = environment.repositories([read_allocator(folder / "allocator.toml")])
+    assert repository.places[0].of_faultline == ["runner"]
     assert (repository.url, repository.branch, len(repository.revision)) == ("https://example.org/ours.git", "main", 40)
 
 
