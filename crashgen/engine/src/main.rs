@@ -129,6 +129,9 @@ enum Command {
     States {
         /// The trace.
         trace: PathBuf,
+        /// In the place of images: what each line may hold, from this crash position on.
+        #[arg(long, value_name = "POSITION")]
+        lines: Option<u32>,
     },
     /// Compare complete with exhaustive on a trace; exit code 1 if they differ.
     Yardstick {
@@ -222,8 +225,9 @@ fn execute(command: Command) -> Result<u8, EngineError> {
         Command::Export { trace, out, folder, module_root } => {
             store_log::export(&Trace::read(&trace)?, &out, &folder, &module_root).map(|()| 0)
         }
-        Command::States { trace } => {
-            states::print_all(&Trace::read(&trace)?);
+        Command::States { trace, lines } => {
+            let trace = Trace::read(&trace)?;
+            lines.map_or_else(|| states::print_all(&trace), |first| states::print_lines(&trace, first));
             Ok(0)
         }
         Command::Yardstick { config, states, full } => {

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `states`: every image of every crash position of a small trace, for comparison with a reference of the model.
+//! `states`: every image of every crash position of a small trace, for comparison with a reference of the model. With `--lines`: what
+//! each line may hold, for traces with more states than can be listed; lines are independent, so that an image is one of those of a
+//! position if each of its lines is.
 
 use crate::base::output::print;
 use crashgen::LINE_BYTES;
 use crashgen::image::CrashImage;
-use crashgen::model::{Model, Px86, View};
+use crashgen::model::{LineId, LineKey, Model, Px86, View};
 use crashgen::strategy::{Asked, Exhaustive, Scope, Strategy};
 use crashgen::trace::Trace;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::ops::ControlFlow;
 
 /// Positions with more states are counted only.
 const STATE_LIMIT: u128 = 1 << 16;
+/// Lines with more choices are named only.
+const CHOICE_LIMIT: usize = 1 << 12;
 
 /// Prints one JSON line for each crash position: exhaustive count, states born there, bounds of the model hit so far, distinct
 /// images.
@@ -33,6 +37,42 @@ pub fn print_all(trace: &Trace) {
             "images": count.filter(|count| *count <= STATE_LIMIT).map(|_| images(&model, &mut image, &view)),
         }));
     }
+}
+
+/// Prints one JSON line for each crash position from the given one on: exhaustive count, and the lines that may hold something else
+/// than at the position before, each with all that it may hold; null: more than can be listed. The first of them names all lines.
+/// Sizes of files are left out.
+pub fn print_lines(trace: &Trace, first: u32) {
+    let mut model = Model::new(&Px86, Vec::new());
+    let mut known = BTreeMap::new();
+    let mut changed = BTreeSet::new();
+    for (number, event) in trace.events.iter().enumerate() {
+        model.step(number as u32, event);
+        changed.extend(model.take_changed());
+        let position = number as u32 + 1;
+        if position < first {
+            continue;
+        }
+        let lines: Vec<_> =
+            std::mem::take(&mut changed).into_iter().filter_map(|id| new_contents(&model, id, &mut known)).collect();
+        let count = model.view().state_count().map(|count| count.to_string());
+        print(&json!({"position": position, "count": count, "lines": lines}));
+    }
+}
+
+/// Path, number and contents of a line where they are others than those that are known; null in the place of its path: its file is gone.
+fn new_contents(model: &Model, id: LineId, known: &mut BTreeMap<LineKey, Option<BTreeSet<String>>>) -> Option<Value> {
+    let line = model.line(id);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let all = line.contents(CHOICE_LIMIT);
+    let contents: Option<BTreeSet<String>> = all.map(|all| all.iter().map(|(_, content)| hex(content)).collect());
+    if known.get(&line.key) == Some(&contents) {
+        return None;
+    }
+    let path = model.files().get(&line.key.file).and_then(|state| state.path.as_deref());
+    let said = json!([path, line.key.number, contents]);
+    known.insert(line.key, contents);
+    Some(said)
 }
 
 /// Visiting must agree with the formula: each state that is born, and each once.
