@@ -17,7 +17,7 @@ FUZZ_SECONDS := 10
 NIGHTLY_FUZZ_SECONDS := 600
 MUTATE_ALL = for allocator in $(ALLOCATORS); do $(BIN)/faultline mutate $$allocator || failed+=" mutate $$allocator"; done
 
-.PHONY: help setup build test check format fuzz corpus matrix mutate bench paper-nvmalloc nightly screenshot clean
+.PHONY: help setup build test check format fuzz corpus matrix mutate bench bench-peers paper-nvmalloc nightly screenshot clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ mutate: setup ## every flush and fence taken out in turn: the kill rates that ma
 
 bench: setup ## measure tracing, recovery, allocators, matrix (or PARTS of it)
 	@$(BIN)/python ci/bench.py --out $(OUT)/bench.json $(PARTS)
+
+bench-peers: setup ## beside pmemcheck and pmreorder, as far as they are there (docs/notes/pmemcheck.md)
+	@$(BIN)/python ci/bench.py --out $(OUT)/bench-peers.json peers-tracing peers-exploring
 
 paper-nvmalloc: setup ## the NVMalloc paper's wear and fragmentation figures, made again
 	@$(BIN)/python ci/paper_nvmalloc.py --out $(OUT)/paper-nvmalloc

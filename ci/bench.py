@@ -3,7 +3,8 @@
 and recover, what complete exploration costs and gains by workers, how long mutants take to an explained finding, how long the
 matrix takes. Each part is printed when it ends: a table, or one line a figure with its goal where there is one. A part that does
 not end is stopped at its limit, and what it has is printed. --out FILE has the same as JSON. Exit code 3 when a part did not come
-to its end."""
+to its end, or a program of others that it compares with is not there. The parts of `make bench-peers` are measured where they are
+named."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ import bench_complete
 import bench_explore
 import bench_mutants
 import bench_pallocator
+import bench_peers
 from bench_parts import Bench, Part, run_part
 
 from faultline.base.cache import Cache, project_root, scratch_folder
@@ -40,13 +42,16 @@ PARTS: dict[str, Part] = {
         *bench_explore.PARTS,
         *bench_mutants.PARTS,
         bench_basics.MATRIX,
+        *bench_peers.PARTS,
     )
 }
+
+WITHOUT = f"all but {', '.join(part.name for part in PARTS.values() if not part.is_default)}"
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure tracing, recoveries a second, allocators, exploration.")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; all if none is given")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; {WITHOUT} if none is given")
     parser.add_argument("--json", action="store_true", help="JSON on stdout, at the end")
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON there, too; after each part")
     parser.add_argument(
@@ -62,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = sorted(set(options.parts) - set(PARTS))
     if unknown:
         parser.error(f"unknown part {unknown[0]!r}: the parts are {', '.join(PARTS)}")
-    parts = [PARTS[name] for name in PARTS if name in (options.parts or PARTS)]
+    parts = [part for part in PARTS.values() if (part.name in options.parts if options.parts else part.is_default)]
     root, engine = project_root(), Engine()
     cache = Cache(root / ".faultline")
     with scratch_folder(cache) as scratch:
@@ -70,17 +75,17 @@ def main(arguments: list[str] | None = None) -> int:
         figures = measure(parts, bench, options.limit, options.out, is_quiet=options.json)
     if options.json:
         print(json.dumps(figures, indent=2))
-    return EXIT_UNKNOWN if figures["stopped"] or figures["failures"] else EXIT_OK
+    return EXIT_UNKNOWN if any(figures[what] for what in ("stopped", "failures", "missing")) else EXIT_OK
 
 
 def measure(
     parts: Sequence[Part], bench: Bench, limit_s: float | None, out: Path | None, is_quiet: bool
 ) -> dict[str, Any]:
-    """By part; stopped: why a part did not come to its end; failures: measurements of a part that failed. After Ctrl-C the other
-    parts are left out. is_quiet: nothing on stdout."""
+    """By part; stopped: why a part did not come to its end; failures: measurements of a part that failed; missing: programs
+    of others that it did without. After Ctrl-C the other parts are left out. is_quiet: nothing on stdout."""
     facts = environment.describe(bench.workshop).facts
     facts["load before"] = f"{os.getloadavg()[0]:.1f} processes wanted a processor in the last minute"
-    figures: dict[str, Any] = {"environment": facts, "stopped": {}, "failures": {}}
+    figures: dict[str, Any] = {"environment": facts, "stopped": {}, "failures": {}, "missing": {}}
     say([f"{facts['processor']}; {facts['heaps']}; {facts['load before']}"], is_quiet)
     for part in parts:
         measured = run_part(part, bench, limit_s)
@@ -90,6 +95,8 @@ def measure(
             figures["stopped"][part.name] = measured.stopped
         if measured.failures:
             figures["failures"][part.name] = measured.failures
+        if measured.missing:
+            figures["missing"][part.name] = measured.missing
         say(measured.lines(part, bench.is_tiny), is_quiet)
         write(out, figures)
         if measured.stopped == "interrupted":

@@ -42,6 +42,7 @@ class Bench:
     scratch: Path
     is_tiny: bool = False
     failures: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
     @property
     def workshop(self) -> Workshop:
@@ -56,15 +57,27 @@ class Bench:
             note(f"{what}: failed: {error}")
             return None
 
+    def look_for(self, find: Callable[[], T]) -> T | None:
+        """A program of others, which find raises FaultlineError without. None: that is kept to be said, and what does without goes
+        on."""
+        try:
+            return find()
+        except FaultlineError as error:
+            self.missing.append(f"{error.message} ({error.hint})" if error.hint else error.message)
+            note(f"missing: {self.missing[-1]}")
+            return None
+
 
 @dataclass(frozen=True)
 class Part:
-    """measure: yields the figures so far, again and again, those of the whole part last; words: a table or a line of them."""
+    """measure: yields the figures so far, again and again, those of the whole part last; words: a table or a line of them;
+    is_default: measured where no parts are named."""
 
     name: str
     limit_s: float
     measure: Callable[[Bench], Iterator[Any]]
     words: Callable[[Any, bool], list[str]]
+    is_default: bool = True
 
 
 class Clock:
@@ -85,15 +98,18 @@ class Clock:
 
 @dataclass
 class Measured:
-    """figures: None when nothing was measured; stopped: why it did not come to its end by itself."""
+    """figures: None when nothing was measured; missing: programs of others that were not there; stopped: why it did not come to its
+    end by itself."""
 
     figures: Any = None
     failures: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     stopped: str = ""
 
     def lines(self, part: Part, is_tiny: bool) -> list[str]:
         lines = [] if self.figures is None else part.words(self.figures, is_tiny)
         lines += [f"{part.name}: failed: {failure}" for failure in self.failures]
+        lines += [f"{part.name}: missing: {what}" for what in self.missing]
         if self.stopped:
             left = "this is what it had measured" if lines else "it had measured nothing"
             lines.append(f"{part.name}: stopped: {self.stopped}; {left}")
@@ -134,18 +150,19 @@ def _measure(part: Part, bench: Bench, path: Path) -> None:
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         for figures in part.measure(bench):
-            _keep(path, figures, bench.failures)
+            _keep(path, figures, bench)
     except FaultlineError as error:
         bench.failures.append(str(error))
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     finally:
-        _keep(path, figures, bench.failures)
+        _keep(path, figures, bench)
 
 
-def _keep(path: Path, figures: Any, failures: list[str]) -> None:
+def _keep(path: Path, figures: Any, bench: Bench) -> None:
     whole = path.with_suffix(".new")
-    whole.write_text(json.dumps({"figures": figures, "failures": failures}), encoding="utf-8")
+    said = {"figures": figures, "failures": bench.failures, "missing": bench.missing}
+    whole.write_text(json.dumps(said), encoding="utf-8")
     whole.replace(path)
 
 

@@ -3,7 +3,9 @@
  * pbit: 64 heap blocks of one size, a word of bits, and slots. An allocation sets the block's bit, then the slot: its tag and its offset
  * lie in one line, and the offset comes last. The adapter drives it under faultline, client.c under pmemcheck.
  *
- * MUTANT_MISSING_FENCE: the slot may persist before the bit. MUTANT_TORN: tag and offset are one store of 16 bytes, taken for atomic.
+ * MUTANT_MISSING_FENCE: the slot may persist before the bit. MUTANT_MISSING_FLUSH: the bit is never flushed. MUTANT_EARLY_SLOT: the
+ * slot is stored before the bit and flushed after it; only an eviction brings it to PM first. MUTANT_TORN: tag and offset are one store
+ * of 16 bytes, taken for atomic.
  */
 #ifndef PBIT_H
 #define PBIT_H
@@ -92,12 +94,19 @@ static inline int pbit_allocate(struct pbit_heap *heap, uint64_t slot, uint64_t 
     int block = __builtin_ctzll(~heap->bits);
     uint64_t offset = heap->blocks_at + (uint64_t)block * PBIT_BLOCK_BYTES;
     fill(context, (char *)heap + offset, 0, bytes);
+#ifdef MUTANT_EARLY_SLOT
+    pbit_set_slot(&heap->slots[slot], offset, pbit_tag(offset, bytes));
+#endif
     fl_store8(&heap->bits, heap->bits | 1ull << block);
+#ifndef MUTANT_MISSING_FLUSH
     fl_flush(&heap->bits, 8);
+#endif
 #ifndef MUTANT_MISSING_FENCE
     fl_fence();
 #endif
+#ifndef MUTANT_EARLY_SLOT
     pbit_set_slot(&heap->slots[slot], offset, pbit_tag(offset, bytes));
+#endif
     fl_flush(&heap->slots[slot], sizeof heap->slots[slot]);
     fl_fence();
     return 0;
