@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 ROUNDS = 3
 """Of each timing; the median counts. All take turns, so that a busy machine slows all."""
-TRACED = {PBIT: 100_000, "nvm_malloc": 50_000, "pmdk": 5_000}
+TRACED = {PBIT: 50_000, "nvm_malloc": 20_000, "pmdk": 3_000}
 """Operations of churn, by allocator."""
 TINY_TRACED, FEWEST = 100, 1
 """FEWEST: what a run of so many operations takes is taken off: the start of a Valgrind, and the creation of the heap."""
@@ -233,7 +233,7 @@ def explored_allocators(is_tiny: bool) -> tuple[Explored, ...]:
     return (
         Explored(PBIT, "uniform:32:32", 100, 300, (None, *bugs)),
         Explored("nvm_malloc", "uniform:64:64", 20, 60),
-        Explored("pmdk", "uniform:64:64", 4, 60),
+        Explored("pmdk", "uniform:64:64", 2, 60),
     )
 
 
@@ -317,7 +317,9 @@ def replayed(bench: Bench, cell: PreparedCell, pmreorder: Path, limit_s: float) 
             log = place / "log"
             words = ("--folder", str(place / FOLDER), "--module-root", builds)
             [file] = engine.ask_json(Exported, "export", trace, str(log), *words).files
-            make_empty(Path(file.path), file.bytes)
+            text, stores = peers.without_creation(log.read_text())
+            log.write_text(text)
+            make_heap(Path(file.path), file.bytes, stores)
             runs[name] = peers.replay(pmreorder, log, name, checker, place / "images", limit_s, variables)
             heap = str(Path(file.path).relative_to(place / FOLDER))
     images = {one.image for run in runs.values() for one in run.checked}
@@ -328,11 +330,14 @@ def replayed(bench: Bench, cell: PreparedCell, pmreorder: Path, limit_s: float) 
     }
 
 
-def make_empty(path: Path, size: int) -> None:
-    """A file of zeros: what the trace's files are made of before they are stored to."""
+def make_heap(path: Path, size: int, stores: list[tuple[int, bytes]]) -> None:
+    """As the creation has left it, everything persisted. stores: offset and bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.truncate(size)
+        for offset, content in stores:
+            file.seek(offset)
+            file.write(content)
 
 
 def checker_of(bench: Bench, cell: PreparedCell) -> list[str]:

@@ -27,8 +27,8 @@ from faultline.base.errors import InfrastructureError
 PMEMCHECK, PMREORDER = "PMEMCHECK_VALGRIND", "PMREORDER"
 ENGINES = ("NoReorderDoCheck", "ReorderFull", "ReorderPartial", "ReorderAccumulative", "ReorderReverseAccumulative")
 """Of pmreorder, all that check anything."""
-CREATION = "faultline_create=NoReorderNoCheck"
-"""-x of pmreorder: a creation stores to hundreds of lines before it fences, which is more sequences than anybody waits for."""
+CREATE = "faultline_create"
+"""The marker of a creation in logs that `faultline export` writes."""
 INCONSISTENT = re.compile(r"^WARNING: File .* inconsistent$", re.MULTILINE)
 TRACEBACK = "Traceback (most recent call last)"
 
@@ -190,6 +190,30 @@ class Replay:
     is_whole: bool
 
 
+def without_creation(log: str) -> tuple[str, list[tuple[int, bytes]]]:
+    """A log of one file that begins where the creation has returned, and what was stored until then: offset and bytes. A creation
+    stores to hundreds of lines before it fences, which is more sequences than anybody waits for, and pmreorder goes through all
+    stores that are not persisted yet for each flush.
+
+    Raises InfrastructureError where no creation returns, or there are more files."""
+    records = log.split("|")
+    ends = [number for number, record in enumerate(records) if record.startswith(f"{CREATE}.END")]
+    bases = [int(record.split(";")[2], 16) for record in records if record.startswith("REGISTER_FILE;")]
+    if not ends or len(bases) != 1:
+        raise InfrastructureError(
+            f"the log has {len(bases)} files and {len(ends)} creations that return; one of each was expected"
+        )
+    kept, stores = [], []
+    for record in records[: ends[0]]:
+        name, *fields = record.split(";")
+        if name == "STORE":
+            address, value, size = (int(field, 16) for field in fields[:3])
+            stores.append((address - bases[0], value.to_bytes(size, "little")))
+        elif name not in ("FLUSH", "FENCE", f"{CREATE}.BEGIN"):
+            kept.append(record)
+    return "|".join([*kept, *records[ends[0] + 1 :]]), stores
+
+
 def replay(
     pmreorder: Path,
     log: Path,
@@ -204,8 +228,7 @@ def replay(
 
     Raises InfrastructureError: pmreorder failed, or its own count of bad images is another one than the checker's."""
     images.write_bytes(b"")
-    command = [sys.executable, str(pmreorder), "-l", str(log), "-r", engine, "-x", CREATION]
-    command += ["-c", "prog", "-p", *checker]
+    command = [sys.executable, str(pmreorder), "-l", str(log), "-r", engine, "-c", "prog", "-p", *checker]
     environment = {**os.environ, **variables, "IMAGES": str(images)}
     began_ns, clock, is_whole = time.monotonic_ns(), Clock(), True
     try:

@@ -211,6 +211,20 @@ def test_an_undecided_state_is_neither_forbidden_nor_found() -> None:
     assert (row["forbidden"], row["undecided"], row["bad"], row["true_bad"]) == (0, 1, 1, 0)
 
 
+def test_a_log_is_cut_where_the_creation_returns() -> None:
+    import peers
+
+    head = "START|REGISTER_FILE;/pm/heap;0x1000;0x2000;0x0"
+    creation = (
+        "|faultline_create.BEGIN;0|STORE;0x1008;0xab;0x2;by create|FLUSH;0x1000;0x40|FENCE|faultline_create.END;0;0"
+    )
+    rest = "|faultline_allocate.BEGIN;1;0;32;2|STORE;0x1010;0x1;0x8|FLUSH;0x1000;0x40|FENCE|faultline_allocate.END;1;0|STOP\n"
+    assert peers.without_creation(head + creation + rest) == (head + rest, [(8, b"\xab\x00")])
+    for log in (head + rest, head + head + creation + rest):
+        with pytest.raises(InfrastructureError, match="one of each was expected"):
+            peers.without_creation(log)
+
+
 SAID = """WARNING: File /dev/shm/files/case-0/heap (base: 0x100000000000, size: 0x9000) inconsistent
 WARNING: Call trace:
 Store [0]:
