@@ -65,7 +65,7 @@ def measure_tracing(bench: Bench) -> Iterator[list[Row]]:
     rows: list[Row] = []
     for name, operations in TRACED.items():
         operations = TINY_TRACED if bench.is_tiny else operations
-        what = f"churn of {operations:,} operations of {Path(name).name}"
+        what = f"churn of {operations:,} operations of {subject(bench, name)[1].name}"
         note(f"peers-tracing: {what}")
         row = bench.attempt(what, tracing_one, bench, name, operations, pmemcheck)
         if row is not None:
@@ -164,6 +164,7 @@ def subject(bench: Bench, name: str) -> tuple[Workshop, Allocator]:
 
 
 def registering(allocator: Allocator, root: Path, pmemcheck: Path) -> Allocator:
+    """The same, compiled so that it tells pmemcheck what it maps."""
     flags = ["-include", str(root / PBIT / "register.h"), f"-I{includes_of(pmemcheck)}"]
     compiled = msgspec.structs.replace(allocator.build, flags=[*allocator.build.flags, *flags])
     return msgspec.structs.replace(allocator, build=compiled)
@@ -250,7 +251,7 @@ def measure_exploring(bench: Bench) -> Iterator[list[Row]]:
     rows: list[Row] = []
     for asked in explored_allocators(bench.is_tiny):
         for mutant in asked.mutants:
-            what = f"{Path(asked.name).name} {mutant or CLEAN}"
+            what = f"{subject(bench, asked.name)[1].name} {mutant or CLEAN}"
             note(f"peers-exploring: {what}")
             row = bench.attempt(what, exploring_one, bench, asked, mutant, pmreorder)
             if row is not None:
