@@ -11,12 +11,14 @@ from pathlib import Path
 import click
 import msgspec
 
+from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.campaign import campaign
-from faultline.campaign.campaign import EXAMINING_ALL, Examining
+from faultline.campaign.campaign import EXAMINING_ALL, CampaignWatcher, Examining
 from faultline.campaign.known import write_baseline
 from faultline.campaign.recorded import DATABASE_NAME, read_recorded
 from faultline.campaign.results import CellResult, Results, summarise
 from faultline.campaign.shards import Shard, part_of
+from faultline.cli.asked import AskedCell
 from faultline.cli.cells import with_found_workload
 from faultline.cli.options import KnownFiles
 from faultline.pipeline.cell import CellSpec
@@ -83,6 +85,30 @@ def run_campaign(
     if files.written is not None:
         streams.note(write_baseline(files.written, results))
     return results
+
+
+def explore_cell(asked: AskedCell, database: Path, watcher: CampaignWatcher) -> CellResult:
+    """As `faultline run` does, and nothing is printed; the result is in the database, too.
+
+    Raises FaultlineError where there is no verdict for want of something, InterruptedCampaignError after Ctrl-C."""
+    spec = with_found_workload(asked.workshop, asked.spec)
+    known = asked.files.read([spec])
+    results = Results(database)
+    try:
+        (result,) = campaign.run_cells(
+            asked.workshop, results, "run", [spec], 1, watcher, known=known, examining=asked.examining
+        )
+    finally:
+        results.close()
+    check_has_verdict(result)
+    return result
+
+
+def check_has_verdict(result: CellResult) -> None:
+    """Raises the error that is the reason why the cell has none."""
+    if result.error is not None:
+        kind = BadInputError if result.error_code == BadInputError.exit_code else InfrastructureError
+        raise kind(result.error, result.hint)
 
 
 def print_campaign(results: list[CellResult], out: Path | None, is_verbose: bool = False) -> None:

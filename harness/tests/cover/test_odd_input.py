@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Faultline, assert_one_clear_line
-from faultline.cli import entry
-from faultline.cli.commands import run as run_module
+from faultline.cli import asked, entry
 
 SEED = 1
 EACH_TIME, NIGHTLY = 200, 4000
@@ -174,7 +173,7 @@ def test_what_nobody_thought_of_is_one_line_and_no_finding(
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(run_module, "check_model", fails)
+    monkeypatch.setattr(asked, "check_model", fails)
     assert entry.main(["run", "nvmalloc", "-w", "smoke"]) == 3
     first, hint = capsys.readouterr().err.splitlines()
     assert first.startswith(r"error: internal error: ZeroDivisionError: in a place\nthat works (test_odd_input.py:")

@@ -29,9 +29,8 @@ def print_results(results: list[CellResult], is_verbose: bool = False) -> None:
     console = streams.out()
     console.print(verdict_table(results))
     for result in results:
-        _print_cell(console, result, is_alone=len(results) == 1)
-    for cause in causes_of(one for one in results if outcome(one) != "killed" or len(results) == 1):
-        _print_cause(console, cause)
+        print_cell(console, result, is_alone=len(results) == 1)
+    print_causes(console, [one for one in results if outcome(one) != "killed" or len(results) == 1])
     for result in results:
         if result.spec.mutant and outcome(result) == "survived":
             print_line(console, f"{result.spec.name}: ", "bold red", f"survived, expected {result.spec.expected_rule}")
@@ -39,7 +38,13 @@ def print_results(results: list[CellResult], is_verbose: bool = False) -> None:
     _print_allocators(console, results, is_verbose)
 
 
-def _print_cell(console: Console, result: CellResult, is_alone: bool) -> None:
+def print_causes(console: Console, results: list[CellResult]) -> None:
+    """What was found, each cause whole: finding, explanation, repair, replay."""
+    for cause in causes_of(results):
+        _print_cause(console, cause)
+
+
+def print_cell(console: Console, result: CellResult, is_alone: bool) -> None:
     """Why it has no verdict, how it was explored, and behind which findings it looked."""
     is_commands_own = result.error is not None and is_alone  # the command ends with it
     reason = None if is_commands_own else reason_of(result)
