@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The build backend (PEP 517) of pyproject.toml: maturin's wheel, with what it does not do itself.
 
-maturin builds engine and assembler and takes the Python package. Added are the command `faultline`, which maturin refuses beside
-programs of Rust, and, in wheels that leave the clone, the sources that faultline compiles where it is used: faultline/installed,
-laid out as a clone is."""
+maturin builds engine and assembler and takes the Python package. Added are the entry points, which maturin refuses beside programs
+of Rust: the command `faultline` and the pytest plugin. In wheels that leave the clone, so are the sources that faultline compiles
+where it is used: faultline/installed, laid out as a clone is."""
 
 from __future__ import annotations
 
@@ -28,7 +28,13 @@ SOURCES = (
 """What is compiled for users, and the built-in allocators with their matrix."""
 LEFT_OUT = {"tests", "testing"}
 INSTALLED = "faultline/installed"
-COMMANDS = "[console_scripts]\nfaultline = faultline.cli:main\n"
+ENTRY_POINTS = """\
+[console_scripts]
+faultline = faultline.cli:main
+
+[pytest11]
+faultline = faultline.testing.plugin
+"""
 DATE = (1980, 1, 1, 0, 0, 0)
 """Of what is added: the same sources give the same bytes."""
 
@@ -69,7 +75,7 @@ def _add(wheel: Path, files: dict[str, bytes]) -> None:
         record = next(name for name in archive.namelist() if name.endswith(".dist-info/RECORD"))
         kept = [(entry, archive.read(entry)) for entry in archive.infolist() if entry.filename != record]
         listed = archive.read(record).decode()
-    files = {**files, record.replace("RECORD", "entry_points.txt"): COMMANDS.encode()}
+    files = {**files, record.replace("RECORD", "entry_points.txt"): ENTRY_POINTS.encode()}
     lines = [line for line in listed.splitlines() if not line.startswith(f"{record},")]
     lines += [f"{name},sha256={_digest(content)},{len(content)}" for name, content in files.items()]
     files[record] = "".join(f"{line}\n" for line in [*lines, f"{record},,"]).encode()

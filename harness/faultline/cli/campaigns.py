@@ -87,19 +87,15 @@ def run_campaign(
     return results
 
 
-def explore_cell(asked: AskedCell, database: Path, watcher: CampaignWatcher) -> CellResult:
-    """As `faultline run` does, and nothing is printed; the result is in the database, too.
+def explore_cell(asked: AskedCell, database: Results, watcher: CampaignWatcher) -> CellResult:
+    """As `faultline run` does, and nothing is printed.
 
     Raises FaultlineError where there is no verdict for want of something, InterruptedCampaignError after Ctrl-C."""
     spec = with_found_workload(asked.workshop, asked.spec)
     known = asked.files.read([spec])
-    results = Results(database)
-    try:
-        (result,) = campaign.run_cells(
-            asked.workshop, results, "run", [spec], 1, watcher, known=known, examining=asked.examining
-        )
-    finally:
-        results.close()
+    (result,) = campaign.run_cells(
+        asked.workshop, database, "run", [spec], 1, watcher, known=known, examining=asked.examining
+    )
     check_has_verdict(result)
     return result
 

@@ -162,7 +162,9 @@ def known_options(command: Command) -> Command:
     @suppressions_option
     @click.option("--write-baseline", type=PATH, help="Write the findings of this campaign to FILE.")
     @functools.wraps(command)
-    def with_files(baseline: Path | None, suppressions: Path | None, write_baseline: Path | None, **rest: Any) -> Any:
+    def with_files(
+        baseline: Path | None, suppressions: Path | None, write_baseline: Path | None = None, **rest: Any
+    ) -> Any:
         return command(files=KnownFiles(baseline, suppressions, write_baseline), **rest)
 
     return with_files

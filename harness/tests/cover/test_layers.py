@@ -13,7 +13,7 @@ import pytest
 import faultline
 
 PACKAGE = Path(faultline.__file__).parent
-LAYERS = ("base", "workload", "pipeline", "study", "wear", "campaign", "report", "cli")
+LAYERS = ("base", "workload", "pipeline", "study", "wear", "campaign", "report", "cli", "testing")
 """Each imports only those before it."""
 NEIGHBOURS = {("study", "wear"), ("wear", "study")}
 """Do not import each other at all."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TextIO
+
 from rich.console import Console
 from rich.text import Text
 
@@ -18,6 +20,11 @@ def out() -> Console:
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
     return console
+
+
+def to_text(file: TextIO) -> Console:
+    """What out() prints where it is no terminal, for a text that goes elsewhere."""
+    return Console(file=file, highlight=False, soft_wrap=False, color_system=None, width=PLAIN_WIDTH)
 
 
 def err() -> Console:
