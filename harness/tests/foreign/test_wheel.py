@@ -127,6 +127,30 @@ def test_a_repository_is_tested_red_and_green(installed: Installed, repository: 
     assert "bad commit" in bisected.stdout.splitlines()[0]
 
 
+def test_the_wheel_brings_the_pytest_plugin(environment: Path, repository: Path, tmp_path: Path) -> None:
+    """By its entry point. pytest itself is not of the wheel."""
+    (tmp_path / "test_own.py").write_text(
+        "import pytest\nimport faultline\n\n"
+        f"@pytest.mark.crash_consistent({str(repository / FOLDER)!r}, 'smoke')\n"
+        f"def test_own():\n    assert faultline.__file__.startswith({str(environment)!r})\n"
+    )
+    words = (
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "--strict-markers",
+        "--faultline-cache",
+        repository / ".faultline",
+    )
+    own = {"PATH": os.environ["PATH"], "HOME": str(environment.parent)}
+    command = [str(environment / "bin" / "python"), *map(str, words)]
+    run = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, timeout=600, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "summary: cells=1 findings=0 " in run.stdout
+    assert "complete=1/1" in run.stdout
+
+
 def test_mutate_trace_and_wear_work_in_the_repository(installed: Installed, repository: Path) -> None:
     """--protect says what grew, by exit code 1."""
     words = ("mutate", "own", "-w", "smoke", "--only", "fence at")

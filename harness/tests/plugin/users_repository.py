@@ -15,7 +15,7 @@ STORE = "fl_store8(&shelf->head->slots[slot], object == NULL ? 0 : (uint64_t)((c
 REPAIR = "    fl_persist(&shelf->head->slots[slot], 8);\n"
 FINDING = "FL004-31672dd3"
 """What the allocator shows as it is."""
-RED_MARK = "FL004 toy smoke: a returned operation is lost"
+RED_MARK = "FL004 toy one.workload: a returned operation is lost"
 
 
 def make_allocator(root: Path, folder: Path, is_mended: bool) -> Path:
