@@ -261,7 +261,7 @@ class Session:
             return
         from faultline.testing import summary
 
-        terminalreporter.section("faultline")
+        terminalreporter.write_sep("=", "faultline")
         self._say(terminalreporter, summary.summary(self._reported, terminalreporter.config.getoption("verbose") > 0))
         if self.out is not None:
             self._say(terminalreporter, [summary.report_line(Path(self.out), self._reported)])
