@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conformance of a tracer: small programs, one an instruction or operation, and the events they must give.
 
-    python pintools/conformance/check.py --tool-dir DIR --work DIR [--only NAME ...]
+    python pintools/conformance/check.py [--tracer NAME] --tool-dir DIR --work DIR [--only NAME ...]
     python pintools/conformance/check.py --dump TRACE [--sites]
+
+The tracers: `valgrind` (the default), `pin` (the Pin tool, run by the kit in PIN_ROOT) and `drive` (the parts of the Pin tool that
+need no kit, driven by single steps).
 
 NAME.c is compiled and run under the tracer twice. Its events, one a line, must equal NAME.expected; the two traces must be
 the same bytes; and the files that the trace says (its stores and file operations, applied in order) must be the files that
 the program left. This file reads the trace format (../trace.h) on its own, so that a mistake of the engine's reader and one of
 a tracer do not hide each other.
 
-NAME.expected starts with optional directives:
+What two tracers say differently of one program, because one knows more instructions, is in NAME.pin.expected (the Pin tool, and the
+driver of its parts). NAME.expected starts with optional directives:
 
     # needs: avx          skipped on a CPU without it
     # status: 7           exit status of the program, or `signal 6` (default 0)
@@ -18,7 +22,8 @@ NAME.expected starts with optional directives:
     # events: image       which instructions a library takes is its own business: only the files are compared
     # events: by thread   those of each thread in their order; how threads interleave is the schedule's business
     # events: covered     stores between two other events as the bytes they cover: which instructions is a library's business
-    # stores: as lackey   Valgrind's own tool that prints every access sees the same stores, in size and order, a `rep` in units
+    # stores: as lackey   Valgrind's own tool that prints every access sees the same stores, in size and order, a `rep` in units. Of
+    #                     the tracer under Valgrind: on another processor the library chooses other instructions
     # environments: A=1 | A=2   to trace in, each (variants of a library's functions)
     # runs: differ        signals between threads: the tracer promises the events, not the same bytes
     # stderr: TEXT        the tracer's standard error contains TEXT
@@ -457,14 +462,73 @@ def compile_program(name: str, work: Path) -> Path:
     return program
 
 
+@dataclass(frozen=True)
+class Tracer:
+    """How a tracer is started. file: what is in its tool_dir; made_by: the command that makes it; installed: what is missing beside
+    it (empty: nothing); expected: what the names of expectations of its own end with."""
+
+    name: str
+    file: str
+    made_by: str
+    command: Callable[[Path, Path, Path, int], list[str]]
+    """Of tool_dir, trace, PM folder, seed."""
+    environment: Callable[[Path], dict[str, str]] = lambda _: {}
+    installed: Callable[[], str] = lambda: ""
+    expected: str = ""
+
+
+def valgrind_command(_tool_dir: Path, trace: Path, folder: Path, seed: int) -> list[str]:
+    tool = ["--tool=faultline", f"--trace={trace}", f"--pm-folder={folder}", f"--schedule-seed={seed}"]
+    return ["valgrind", "-q", *tool]
+
+
+def pin_options(trace: Path, folder: Path, seed: int) -> list[str]:
+    return ["-trace", str(trace), "-pm_folder", str(folder), "-schedule_seed", str(seed), "--"]
+
+
+def pin_command(tool_dir: Path, trace: Path, folder: Path, seed: int) -> list[str]:
+    kit = Path(os.environ["PIN_ROOT"])
+    return ["setarch", "-R", str(kit / "pin"), "-t", str(tool_dir / "faultline.so"), *pin_options(trace, folder, seed)]
+
+
+def drive_command(tool_dir: Path, trace: Path, folder: Path, seed: int) -> list[str]:
+    return [str(tool_dir / "drive"), *pin_options(trace, folder, seed)]
+
+
+TRACERS = {
+    tracer.name: tracer
+    for tracer in (
+        Tracer(
+            "valgrind",
+            "faultline-amd64-linux",
+            "make -C pintools/valgrind",
+            valgrind_command,
+            environment=lambda tool_dir: {"VALGRIND_LIB": str(tool_dir)},
+            installed=lambda: "" if shutil.which("valgrind") else "valgrind is not installed: apt-get install valgrind",
+        ),
+        Tracer(
+            "pin",
+            "faultline.so",
+            "make -C pintools/pin PIN_ROOT=KIT",
+            pin_command,
+            installed=lambda: (
+                "" if os.environ.get("PIN_ROOT") else "PIN_ROOT is not set: set it to the folder of a Pin kit"
+            ),
+            expected=".pin",
+        ),
+        Tracer("drive", "drive", "make -C pintools/pin drive", drive_command, expected=".pin"),
+    )
+}
+
+
 def run_under(
-    tool: list[str], program: Path, folder: Path, environment: dict[str, str]
+    command: list[str], program: Path, folder: Path, environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """The program under a tool of Valgrind, in a fresh PM folder."""
+    """The program under a tracer's command line, in a fresh PM folder."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     return subprocess.run(
-        ["valgrind", "-q", *tool, str(program), str(folder)],
+        [*command, str(program), str(folder)],
         env=dict(os.environ, **environment),
         capture_output=True,
         text=True,
@@ -484,6 +548,7 @@ class Tracing:
 
     program: Path
     expectation: Expectation
+    tracer: Tracer
     tool_dir: Path
     work: Path
 
@@ -495,8 +560,9 @@ class Tracing:
         """The trace; raises TraceError if the program or the tracer ended otherwise than expected."""
         trace = self.work / f"{self.program.name}.{label}.trace"
         trace.unlink(missing_ok=True)
-        tool = ["--tool=faultline", f"--trace={trace}", f"--pm-folder={self.folder}", f"--schedule-seed={seed}"]
-        finished = run_under(tool, self.program, self.folder, {**environment, "VALGRIND_LIB": str(self.tool_dir)})
+        command = self.tracer.command(self.tool_dir, trace, self.folder, seed)
+        variables = {**environment, **self.tracer.environment(self.tool_dir)}
+        finished = run_under(command, self.program, self.folder, variables)
         expected = self.expectation
         if finished.returncode != expected.status:
             raise TraceError(f"exit status {finished.returncode}, expected {expected.status}\n{finished.stderr}")
@@ -541,11 +607,15 @@ def covered(lines: list[str]) -> Iterator[str]:
         yield f"covered offset={start} size={end - start}"
 
 
-def check_program(name: str, tool_dir: Path, work: Path) -> str:
+def expectation_of(name: str, tracer: Tracer) -> Expectation:
+    own = HERE / f"{name}{tracer.expected}.expected"
+    return Expectation.read(own if own.exists() else HERE / f"{name}.expected")
+
+
+def check_program(name: str, tracer: Tracer, tool_dir: Path, work: Path) -> str:
     """Empty if the program gives its expected events, and the same bytes for the same seed; else what is wrong."""
-    expectation = Expectation.read(HERE / f"{name}.expected")
-    tracing = Tracing(compile_program(name, work), expectation, tool_dir, work)
-    for environment in expectation.environments:
+    tracing = Tracing(compile_program(name, work), expectation_of(name, tracer), tracer, tool_dir, work)
+    for environment in tracing.expectation.environments:
         wrong = environment_difference(tracing, environment)
         if wrong:
             return " ".join([*map("=".join, environment.items()), wrong])
@@ -567,7 +637,7 @@ def environment_difference(tracing: Tracing, environment: dict[str, str]) -> str
             return f"seed {seed}: two runs gave different traces"
     if len(seeds) > 1 and len({content[HEADER.size :] for content in first.values()}) == 1:
         return f"seeds {seeds} all gave one interleaving"
-    if tracing.expectation.stores == "as lackey":
+    if tracing.expectation.stores == "as lackey" and tracing.tracer.name == "valgrind":
         return lackey_difference(read_trace(trace), lackey_stores(tracing, environment))
     return loaded_difference(tracing, seeds[-1], first[seeds[-1]])
 
@@ -575,7 +645,8 @@ def environment_difference(tracing: Tracing, environment: dict[str, str]) -> str
 def lackey_stores(tracing: Tracing, environment: dict[str, str]) -> list[tuple[int, int]]:
     """Offset and size of each store to the file "heap", mapped once and whole at HEAP, as Valgrind's own tool sees it."""
     log = tracing.work / f"{tracing.program.name}.lackey"
-    run_under(["--tool=lackey", "--trace-mem=yes", f"--log-file={log}"], tracing.program, tracing.folder, environment)
+    lackey = ["valgrind", "-q", "--tool=lackey", "--trace-mem=yes", f"--log-file={log}"]
+    run_under(lackey, tracing.program, tracing.folder, environment)
     size = (tracing.folder / "heap").stat().st_size
     stores = []
     with log.open() as lines:
@@ -626,23 +697,25 @@ def image_difference(trace: Path, folder: Path) -> str:
 
 def names() -> list[str]:
     """All programs of the suite."""
-    return sorted(path.stem for path in HERE.glob("*.expected"))
+    return sorted(path.stem for path in HERE.glob("*.expected") if "." not in path.stem)
 
 
-def check(tool_dir: Path, work: Path, only: list[str] | None = None) -> Iterator[tuple[str, bool | None, str]]:
+def check(
+    tool_dir: Path, work: Path, only: list[str] | None = None, tracer: str = "valgrind"
+) -> Iterator[tuple[str, bool | None, str]]:
     """Yields (name, ok, difference) for each program; ok is None if this CPU cannot run it."""
     work.mkdir(parents=True, exist_ok=True)
-    one = functools.partial(check_one, tool_dir.resolve(), work.resolve())
+    one = functools.partial(check_one, TRACERS[tracer], tool_dir.resolve(), work.resolve())
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from pool.map(one, only or names())
 
 
-def check_one(tool_dir: Path, work: Path, name: str) -> tuple[str, bool | None, str]:
+def check_one(tracer: Tracer, tool_dir: Path, work: Path, name: str) -> tuple[str, bool | None, str]:
     try:
-        missing = [flag for flag in Expectation.read(HERE / f"{name}.expected").needs if flag not in cpu_flags()]
+        missing = [flag for flag in expectation_of(name, tracer).needs if flag not in cpu_flags()]
         if missing:
             return name, None, f"skipped: this CPU has no {' '.join(missing)}"
-        wrong = check_program(name, tool_dir, work)
+        wrong = check_program(name, tracer, tool_dir, work)
     except subprocess.CalledProcessError as error:
         wrong = f"does not compile:\n{error.stderr}"
     except subprocess.TimeoutExpired:
@@ -672,7 +745,8 @@ def dump(path: Path, with_sites: bool) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Checks a tracer against the conformance suite.")
-    parser.add_argument("--tool-dir", type=Path, help="folder with faultline-amd64-linux and Valgrind's own files")
+    parser.add_argument("--tracer", choices=list(TRACERS), default="valgrind", help="which one (default: valgrind)")
+    parser.add_argument("--tool-dir", type=Path, help="folder that the tracer's Makefile filled")
     parser.add_argument("--work", type=Path, help="folder for programs and traces")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="only these programs")
     parser.add_argument("--dump", type=Path, metavar="TRACE", help="print a trace's events and stop")
@@ -682,17 +756,16 @@ def main() -> int:
         return dump(options.dump, options.sites)
     if not options.tool_dir or not options.work:
         return stop("--tool-dir and --work are needed (or --dump TRACE)")
-    if not (options.tool_dir / "faultline-amd64-linux").exists():
-        return stop(
-            f"{options.tool_dir}/faultline-amd64-linux is not there; make -C pintools/valgrind OUT={options.tool_dir}"
-        )
-    if not shutil.which("valgrind"):
-        return stop("valgrind is not installed: apt-get install valgrind")
+    tracer = TRACERS[options.tracer]
+    if not (options.tool_dir / tracer.file).exists():
+        return stop(f"{options.tool_dir}/{tracer.file} is not there; {tracer.made_by} OUT={options.tool_dir}")
+    if tracer.installed():
+        return stop(tracer.installed())
     unknown = sorted(set(options.only or []) - set(names()))
     if unknown:
         return stop(f"no program {' '.join(unknown)}; there are: {' '.join(names())}")
     passed = failed = skipped = 0
-    for name, ok, wrong in check(options.tool_dir, options.work, options.only):
+    for name, ok, wrong in check(options.tool_dir, options.work, options.only, tracer.name):
         passed, failed, skipped = passed + (ok is True), failed + (ok is False), skipped + (ok is None)
         if ok is not True:
             print(f"{'FAILED' if ok is False else 'skipped'} {name}\n{wrong}")

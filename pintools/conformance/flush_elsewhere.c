@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Flushes outside PM: of the stack, of a private mapping, of what is not mapped. The first at a site is a record, the rest are one at the
+/* Flushes outside PM: of the stack, of a private mapping, of a page of nobody's. The first at a site is a record, the rest are one at the
  * end; a child counts its own. */
 #include "program.h"
 
@@ -13,8 +13,9 @@ static __attribute__((noinline)) void flush(char *heap) {
 int main(int argc, char **argv) {
     int descriptor = create_heap(argc, argv);
     char *heap = map_at(HEAP, descriptor, 0, HEAP_BYTES);
-    char *own = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
-    MUST(own != MAP_FAILED);
+    char *own = mmap(HEAP - 4096, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED_NOREPLACE, descriptor, 0);
+    char *other = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(own == HEAP - 4096 && other != MAP_FAILED);
     for (volatile int i = 0; i < 3; i++) {
         heap[0] = i;
         flush(heap);
@@ -22,7 +23,7 @@ int main(int argc, char **argv) {
     __asm__ volatile("clflushopt (%0)\n\t"
                      "clflush (%1)"
                      :
-                     : "r"(own), "r"(8192L)
+                     : "r"(own), "r"(other)
                      : "memory");
     pid_t child = fork();
     if (child == 0) {

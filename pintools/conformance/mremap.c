@@ -26,8 +26,9 @@ int main(int argc, char **argv) {
     AT(0)[4095] = 7;
     AT(0)[8192] = 8;
     AT(1)[0] = 9;
-    MUST(mremap((void *)AT(1), 0, 8192, MREMAP_MAYMOVE) == MAP_FAILED); /* Valgrind refuses a copy */
-    map_at((char *)AT(2), descriptor, 12288, 8192);                      /* a third view */
+    void *copy = mremap((void *)AT(1), 0, 8192, MREMAP_MAYMOVE); /* Linux maps the same pages once more, Valgrind refuses */
+    MUST(copy == MAP_FAILED || munmap(copy, 8192) == 0);
+    map_at((char *)AT(2), descriptor, 12288, 8192); /* a third view */
     AT(2)[4096] = 10;
     AT(1)[1] = 11;
     MUST(mremap((void *)AT(2), 8192, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)AT(1)) == AT(1)); /* over another */
