@@ -17,7 +17,7 @@ FUZZ_SECONDS := 10
 NIGHTLY_FUZZ_SECONDS := 600
 MUTATE_ALL = for allocator in $(ALLOCATORS); do $(BIN)/faultline mutate $$allocator || failed+=" mutate $$allocator"; done
 
-.PHONY: help setup build test check format fuzz corpus matrix mutate bench bench-peers paper-nvmalloc nightly screenshot clean
+.PHONY: help setup build pin test check format fuzz corpus matrix mutate bench bench-peers paper-nvmalloc nightly screenshot clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ setup: ## install what is missing: system packages, .venv, engine
 
 build: setup ## build all allocators, mutants, runner and Valgrind tool
 	@$(BIN)/faultline build --mutants
+
+pin: setup ## build the Pin tool with the Pin kit in PIN_ROOT (make pin PIN_ROOT=DIR)
+	@PIN_ROOT='$(PIN_ROOT)' $(BIN)/faultline build --tools --tracer pin
 
 test: setup ## run all tests but the nightly ones
 	cargo test --quiet --workspace --locked

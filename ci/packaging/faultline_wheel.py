@@ -21,6 +21,7 @@ SOURCES = (
     "include/*.h",
     "runner/**/*.[ch]",
     "pintools/*.h",
+    "pintools/pin/*",
     "pintools/valgrind/*",
     "allocators/**/*",
     "ci/matrix.toml",

@@ -4,6 +4,7 @@
  */
 #include "calls.h"
 
+#include "numbers.h"
 #include "outputs.h"
 
 #include <algorithm>
@@ -12,15 +13,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-#ifndef SYS_openat2
-#define SYS_openat2 437
-#endif
-#ifndef SYS_io_uring_enter
-#define SYS_io_uring_enter 426
-#endif
 
 namespace {
 

@@ -35,7 +35,7 @@ const uint32_t LOADED = 1, NOTES = 4, BUILD_ID = 3;
 const uint64_t PAGE = 4096, MOST_NOTE_BYTES = 1 << 16;
 
 bool read_at(int descriptor, uint64_t offset, void *to, size_t bytes) {
-    return pread(descriptor, to, bytes, off_t(offset)) == ssize_t(bytes);
+    return lseek(descriptor, off_t(offset), SEEK_SET) == off_t(offset) && read(descriptor, to, bytes) == ssize_t(bytes);
 }
 
 size_t padded(size_t bytes) { return (bytes + 3) & ~size_t(3); }

@@ -4,26 +4,7 @@
  */
 #include "outputs.h"
 
-#include <sys/syscall.h>
-
-#ifndef SYS_openat2
-#define SYS_openat2 437
-#endif
-#ifndef SYS_close_range
-#define SYS_close_range 436
-#endif
-#ifndef SYS_statx
-#define SYS_statx 332
-#endif
-#ifndef SYS_rseq
-#define SYS_rseq 334
-#endif
-#ifndef SYS_clone3
-#define SYS_clone3 435
-#endif
-#ifndef SYS_faccessat2
-#define SYS_faccessat2 439
-#endif
+#include "numbers.h"
 
 namespace {
 

@@ -4,12 +4,14 @@
  */
 #include "schedule.h"
 
+#include "numbers.h"
+
 #include <cerrno>
 #include <climits>
 #include <ctime>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <sys/syscall.h>
+#include <sys/stat.h>
 
 namespace {
 
@@ -48,6 +50,17 @@ bool is_outside(uint64_t number, const uint64_t *arguments) {
 bool reads_descriptor(uint64_t number) {
     return number == SYS_read || number == SYS_readv || number == SYS_recvfrom || number == SYS_recvmsg || number == SYS_accept ||
            number == SYS_accept4;
+}
+
+/* Which waits until the other end is opened. */
+bool opens_fifo(uint64_t number, const uint64_t *arguments, const Target &target) {
+    std::string path, folder = target.proc() + "/cwd/";
+    struct stat status;
+    if ((number != SYS_open && number != SYS_openat) || !target.read_text(arguments[number == SYS_openat ? 1 : 0], &path))
+        return false;
+    if (number == SYS_openat && int(arguments[0]) != AT_FDCWD)
+        folder = target.proc() + "/fd/" + std::to_string(int(arguments[0])) + "/";
+    return stat((path.compare(0, 1, "/") == 0 ? path : folder + path).c_str(), &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
 bool writes_descriptor(uint64_t number) {
@@ -224,15 +237,22 @@ Step Schedule::wait_for_descriptor(Task *task, int descriptor, bool for_writing,
     return wait(task, Wait::DESCRIPTOR, Step::RUN_LATER);
 }
 
-/* A signal for a thread that waits here. One that waits for a descriptor or sleeps then makes its call, which the signal ends. */
+/* A signal for a thread that waits here: it then makes its call, which the signal ends, or which begins anew, or which it ignores. */
 void Schedule::interrupt(int kernel_number) {
     for (Task &task : tasks_) {
-        if (task.kernel_number != kernel_number || task.wait == Wait::READY || task.wait == Wait::OUTSIDE)
+        if ((kernel_number != 0 && task.kernel_number != kernel_number) || task.wait == Wait::READY || task.wait == Wait::OUTSIDE)
             continue;
-        if (task.wait == Wait::FUTEX)
-            task.answer = -EINTR;
+        task.is_interrupted = true;
         task.wait = Wait::READY;
     }
+}
+
+Step Schedule::resumes(uint16_t thread, Step told) {
+    Task *resumed = &task(thread);
+    if (!resumed->is_interrupted)
+        return told;
+    resumed->is_interrupted = false;
+    return wait(resumed, Wait::OUTSIDE, Step::OUTSIDE);
 }
 
 Step Schedule::before_call(uint16_t thread, uint64_t number, const uint64_t *arguments, const Target &target) {
@@ -252,6 +272,10 @@ Step Schedule::before_call(uint16_t thread, uint64_t number, const uint64_t *arg
         return wait_for_descriptor(caller, int(arguments[0]), writes_descriptor(number), target);
     if (number == SYS_tgkill || number == SYS_tkill)
         interrupt(int(arguments[number == SYS_tgkill ? 1 : 0]));
+    if (number == SYS_kill && int(arguments[0]) == target.number())
+        interrupt(0);
+    if (opens_fifo(number, arguments, target))
+        return wait(caller, Wait::OUTSIDE, Step::OUTSIDE);
     return is_outside(number, arguments) ? wait(caller, Wait::OUTSIDE, Step::OUTSIDE) : Step::RUN;
 }
 
@@ -297,6 +321,7 @@ uint16_t Schedule::choose(const Target &target, uint64_t now) {
             if (ready[i - 1]->thread > last)
                 running_ = ready[i - 1]->thread;
     }
-    start_slice();
+    if (running_ != 0) /* or looks while nobody can run would be counted by the generator */
+        start_slice();
     return running_;
 }

@@ -40,6 +40,9 @@ class Schedule {
     void has_relatives() { has_relatives_ = true; }
 
     Step before_call(uint16_t thread, uint64_t number, const uint64_t *arguments, const Target &target);
+    /* A thread that was told to wait has the turn again: what it does now. OUTSIDE: a signal is there for it, and only the kernel can say
+     * what that does to the call. */
+    Step resumes(uint16_t thread, Step told);
     int64_t answer(uint16_t thread) { return task(thread).answer; }
     /* How many waiters the call woke here: the kernel does not count them. */
     uint64_t woken(uint16_t thread) { return task(thread).woken; }
@@ -70,6 +73,7 @@ class Schedule {
         unsigned patience; /* SLEEP: handovers left */
         int64_t answer;
         uint64_t woken;
+        bool is_interrupted;
     };
 
     Task &task(uint16_t thread);
@@ -79,7 +83,7 @@ class Schedule {
     uint64_t wake(uint64_t word, uint64_t most, uint32_t bits);
     uint64_t requeue(uint64_t word, uint64_t most, uint64_t to);
     Step wait_for_descriptor(Task *task, int descriptor, bool for_writing, const Target &target);
-    void interrupt(int kernel_number);
+    void interrupt(int kernel_number); /* 0: any thread */
     Step wait(Task *task, Wait wait, Step step);
     void look_at(Task *task, const Target &target, uint64_t now_ns);
     uint64_t draw();

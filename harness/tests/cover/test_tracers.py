@@ -145,13 +145,13 @@ def test_the_tracers_are_listed(capsys: pytest.CaptureFixture[str], toy: Toy) ->
     main(["list"])
     listed = capsys.readouterr().out.split("tracers:\n")[1].splitlines()
     of_tracers = takewhile(lambda line: line.startswith("  "), listed)
-    assert [line.split(":")[0].strip() for line in of_tracers] == ["valgrind", "toy", "missing"]
+    assert [line.split(":")[0].strip() for line in of_tracers] == ["valgrind", "pin", "toy", "missing"]
 
 
 @pytest.mark.parametrize("command", [SMOKE, ("wear", "glibc"), ("doctor",), ("replay", "fl1.x"), ("mutate", "makalu")])
 def test_an_unknown_tracer_is_bad_input(faultline: Faultline, command: tuple[str, ...]) -> None:
-    run = faultline(*command, "--tracer", "pin")
-    assert_one_clear_line(run, 2, "unknown tracer 'pin'", "tracers are: valgrind")
+    run = faultline(*command, "--tracer", "pinn")
+    assert_one_clear_line(run, 2, "unknown tracer 'pinn'", "tracers are: valgrind, pin")
 
 
 def test_no_module_but_the_tracers_own_names_a_tracer() -> None:

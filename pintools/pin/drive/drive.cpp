@@ -8,6 +8,7 @@
  * Of each traced process one thread is stepped at a time, the one that has the turn; beside it run those that are outside, in a system
  * call that only the kernel knows the end of.
  */
+#include "../numbers.h"
 #include "../process.h"
 #include "instructions.h"
 
@@ -22,14 +23,13 @@
 #include <poll.h>
 #include <sys/personality.h>
 #include <sys/ptrace.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
 
-const unsigned SLICE_INSTRUCTIONS = 100000;
+const unsigned SLICE_INSTRUCTIONS = 20000;
 const unsigned IDLE_US = 500;
 
 class Remote : public Target {
@@ -70,7 +70,8 @@ struct Tracee {
     pid_t number;
     std::shared_ptr<Traced_process> process;
     Thread thread;
-    bool is_stopped, is_outside, is_in_call, has_to_skip;
+    bool is_stopped, is_outside, is_in_call;
+    Step waits_as; /* it waits for the turn in a call, of which it was told this; RUN: it does not */
     int signal; /* to be delivered when it is resumed */
     uint64_t stepped_at, last_at, call_at;
     uint64_t return_to; /* of the call that is stepped; 0: it is none */
@@ -143,6 +144,12 @@ void call_returned(Tracee *tracee, const user_regs_struct &registers) {
         tracee->process->decoder.forget();
 }
 
+void go_outside(Tracee *tracee) {
+    tracee->is_outside = true;
+    step(tracee);
+    hand_on(tracee->process.get());
+}
+
 /* False: another thread goes on in its place. */
 bool begin_call(Tracee *tracee, const user_regs_struct &registers) {
     uint64_t arguments[6];
@@ -156,12 +163,11 @@ bool begin_call(Tracee *tracee, const user_regs_struct &registers) {
         events.traced.writer.flush(); /* what a child's copy starts with is in the file already */
     if (next == Step::RUN)
         return true;
-    if (next == Step::OUTSIDE) {
-        tracee->is_outside = true;
-        step(tracee);
-    }
-    tracee->has_to_skip = next == Step::SKIP_LATER;
-    hand_on(tracee->process.get());
+    tracee->waits_as = next;
+    if (next == Step::OUTSIDE)
+        go_outside(tracee);
+    else
+        hand_on(tracee->process.get());
     return false;
 }
 
@@ -171,7 +177,6 @@ void skip_call(Tracee *tracee) {
     registers.rax = uint64_t(tracee->process->events.schedule.answer(tracee->thread.number));
     registers.rip += tracee->process->decoder.at(*tracee->process->target, registers.rip)->length;
     ptrace(PTRACE_SETREGS, tracee->number, nullptr, &registers);
-    tracee->has_to_skip = false;
     call_returned(tracee, registers);
 }
 
@@ -212,7 +217,15 @@ void announce(Tracee *tracee, const Instruction &instruction, const user_regs_st
 /* The tracee is stopped and has the turn: on to its next instruction, or to another thread's. */
 void advance(Tracee *tracee) {
     Process &events = tracee->process->events;
-    if (tracee->is_in_call && tracee->has_to_skip)
+    Step told = tracee->waits_as;
+    tracee->waits_as = Step::RUN;
+    if (told != Step::RUN)
+        told = events.schedule.resumes(tracee->thread.number, told);
+    if (told == Step::OUTSIDE) {
+        go_outside(tracee);
+        return;
+    }
+    if (told == Step::SKIP_LATER)
         skip_call(tracee);
     if (tracee->signal != 0 || tracee->is_in_call) {
         step(tracee);
@@ -236,6 +249,8 @@ void advance(Tracee *tracee) {
             answer_request(tracee, &registers, *instruction);
             continue;
         }
+        if (instruction != nullptr && instruction->decoded.mnemonic == ZYDIS_MNEMONIC_PAUSE)
+            events.schedule.end_slice(); /* it waits for another thread */
         if (instruction != nullptr && instruction->is_system_call && !begin_call(tracee, registers))
             return;
         if (instruction != nullptr && instruction->kind != Class::NOTHING)
@@ -264,6 +279,7 @@ void go_on(Tracee *tracee) {
     Schedule &schedule = tracee->process->events.schedule;
     if (tracee->is_outside) {
         tracee->is_outside = false;
+        tracee->waits_as = Step::RUN;
         schedule.back(tracee->thread.number);
         if (schedule.running() == 0)
             hand_on(tracee->process.get());

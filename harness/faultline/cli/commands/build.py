@@ -20,6 +20,7 @@ from faultline.pipeline.workshop import Workshop
 @click.argument("allocators", shell_complete=completion.allocators, nargs=-1)
 @click.option("--mutant", "-m", metavar="M", shell_complete=completion.mutants, help="Only this mutant.")
 @click.option("--mutants", is_flag=True, help="Their mutants too.")
+@click.option("--tools", is_flag=True, help="No allocator: the runner and what the tracer needs.")
 @flush_option
 @workshop_options
 @json_option
@@ -28,6 +29,7 @@ def command(
     allocators: tuple[str, ...],
     mutant: str | None,
     mutants: bool,
+    tools: bool,
     flush: config.Flush,
     as_json: bool,
 ) -> int:
@@ -37,7 +39,7 @@ def command(
     def add(what: str, variant: str | None, built: build.Built) -> None:
         rows.append({"what": what, "mutant": variant, "build": built.key, "path": str(built.path)})
 
-    for name in allocators or workshop.project.names():
+    for name in () if tools else allocators or workshop.project.names():
         allocator = workshop.allocator(name)
         if not allocators and (lacking := packages.missing(allocator)):
             click.echo(f"{name} is not built: {lacking}", err=True)

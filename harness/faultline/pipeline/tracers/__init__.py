@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from faultline.base.errors import BadInputError
+from faultline.pipeline.tracers.pin import Pin
 from faultline.pipeline.tracers.tracer import Tracer
 from faultline.pipeline.tracers.valgrind import Valgrind
 
-TRACERS: dict[str, Tracer] = {tracer.name: tracer for tracer in (Valgrind(),)}
+TRACERS: dict[str, Tracer] = {tracer.name: tracer for tracer in (Valgrind(), Pin())}
 """By name; the first one is the default."""
 DEFAULT_TRACER = next(iter(TRACERS.values()))
 
