@@ -18,8 +18,8 @@ from faultline.campaign.known import explored_of, is_stopped
 from faultline.campaign.recorded import Identity, Recorded, cells_by_identity
 from faultline.campaign.results import CellResult, kill_rates_of
 from faultline.pipeline.events import Certificate, Finding
+from faultline.report.addresses import Links
 from faultline.report.outcomes import outcome
-from faultline.report.places import link_to
 from faultline.study import kill_rates
 
 SLOWER_RATIO = 1.5
@@ -197,18 +197,19 @@ def _seen(results: Iterable[CellResult]) -> dict[tuple[str, str], _Seen]:
 
 def _findings(before: Recorded, after: Recorded) -> Iterator[FindingChange]:
     old, new = _seen(before.results), _seen(after.results)
+    old_links, new_links = (Links(one.environment, one.results) for one in (before, after))
     for key, seen in new.items():
         changes = list(_finding_changes(old[key], seen)) if key in old else []
         if key not in old or changes:
-            yield _change("changed" if key in old else "new", key[0], seen, after, changes=changes)
+            yield _change("changed" if key in old else "new", key[0], seen, new_links, changes=changes)
     for key, seen in old.items():
         if key not in new:
             why = _why_not_fixed(seen, after.results)
-            yield _change("not seen again" if why else "fixed", key[0], seen, before, why=why)
+            yield _change("not seen again" if why else "fixed", key[0], seen, old_links, why=why)
 
 
 def _change(
-    word: Word, allocator: str, seen: _Seen, campaign: Recorded, changes: list[Change] | None = None, why: str = ""
+    word: Word, allocator: str, seen: _Seen, links: Links, changes: list[Change] | None = None, why: str = ""
 ) -> FindingChange:
     finding = seen.finding
     return FindingChange(
@@ -224,7 +225,7 @@ def _change(
         finding.known is not None,
         why,
         changes or [],
-        link_to(campaign.environment, finding.id),
+        links.to(seen.cells[0].spec, finding),
     )
 
 

@@ -15,7 +15,8 @@ from faultline.base.text import count
 from faultline.campaign.results import CellResult, kill_rates_of
 from faultline.pipeline.environment import Environment
 from faultline.pipeline.events import Finding
-from faultline.report.places import link_to, places_of
+from faultline.report.addresses import Links
+from faultline.report.places import places_of
 from faultline.report.reasons import reason_of
 from faultline.study import kill_rates
 
@@ -31,14 +32,17 @@ def render(results: Iterable[CellResult], environment: Environment | None = None
     groups: dict[str, list[CellResult]] = {}
     for result in results:
         groups.setdefault(result.spec.allocator, []).append(result)
+    links = Links(environment, results)
     for allocator, group in groups.items():
-        _add_suite(suites, allocator, group, environment)
+        _add_suite(suites, allocator, group, environment, links)
     _set_totals(suites, results)
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _add_suite(suites: ET.Element, allocator: str, results: list[CellResult], environment: Environment) -> None:
+def _add_suite(
+    suites: ET.Element, allocator: str, results: list[CellResult], environment: Environment, links: Links
+) -> None:
     suite = ET.SubElement(suites, "testsuite", name=allocator)
     _set_totals(suite, results)
     if environment.started_utc:
@@ -50,7 +54,7 @@ def _add_suite(suites: ET.Element, allocator: str, results: list[CellResult], en
             properties, "property", name=f"kill rate of {kill_rates.name(*build)}", value=kill_rates.text_of(rate)
         )
     for result in results:
-        _add_case(suite, result, environment)
+        _add_case(suite, result, environment, links)
 
 
 def _set_totals(element: ET.Element, results: list[CellResult]) -> None:
@@ -65,7 +69,7 @@ def _seconds(result: CellResult) -> float:
     return result.build_s + result.trace_s + result.explore_s
 
 
-def _add_case(suite: ET.Element, result: CellResult, environment: Environment) -> None:
+def _add_case(suite: ET.Element, result: CellResult, environment: Environment, links: Links) -> None:
     allocator = result.spec.allocator
     name = result.spec.name.removeprefix(f"{allocator} ")
     case = ET.SubElement(suite, "testcase", classname=f"faultline.{allocator}", name=name)
@@ -82,7 +86,7 @@ def _add_case(suite: ET.Element, result: CellResult, environment: Environment) -
     element = ET.SubElement(case, kind, message=_printable(message))
     if kind != "skipped":  # which has no type, and no text that readers show
         element.set("type", f"faultline.{kind}")
-        element.text = _printable("\n".join(_found(result, environment)) or _what_next(result) or message)
+        element.text = _printable("\n".join(_found(result, links)) or _what_next(result) or message)
 
 
 def _problem(result: CellResult) -> tuple[str, str] | None:
@@ -106,18 +110,18 @@ def _what_next(result: CellResult) -> str:
     return reason.next if reason else ""
 
 
-def _found(result: CellResult, environment: Environment) -> Iterator[str]:
+def _found(result: CellResult, links: Links) -> Iterator[str]:
     for finding in result.new_findings:
-        yield from _finding(result, finding, environment)
+        yield from _finding(result, finding, links)
 
 
-def _finding(result: CellResult, finding: Finding, environment: Environment) -> Iterator[str]:
+def _finding(result: CellResult, finding: Finding, links: Links) -> Iterator[str]:
     yield f"{finding.id} {finding.headline}: {finding.message}"
     explained = result.explanation_of(finding)
     lines = explained.lines() if explained else [("at", finding.where_text())]
     yield from (f"{word}: {text}" for word, text in lines)
     yield from result.replay_lines(finding)
-    if page := link_to(environment, finding.id):
+    if page := links.to(result.spec, finding):
         yield f"report: {page}"
 
 

@@ -8,9 +8,7 @@ and every cell with a verdict; what limits the trust stands right below it, neve
 
 from __future__ import annotations
 
-import itertools
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,6 +21,7 @@ from faultline.campaign.results import CellResult, Summary, kill_rates_of, summa
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.environment import Environment
 from faultline.pipeline.events import Certificate, Finding, OperationCost, TraceEvent
+from faultline.report.addresses import Addresses
 from faultline.report.coverage import RecoveryCoverage, recovery_coverage
 from faultline.report.outcomes import Mark, mark, outcome
 from faultline.report.reasons import reason_of
@@ -201,7 +200,7 @@ def page(results: list[CellResult], state: str, environment: Environment) -> Pag
     clean = [(cell, result) for cell, result in enumerate(results) if result.spec.mutant is None]
     mutants = [(cell, result) for cell, result in enumerate(results) if result.spec.mutant is not None]
     findings, mutant_findings = list(_findings(clean)), list(_findings(mutants))
-    _give_addresses([*findings, *mutant_findings])
+    _give_addresses([*findings, *mutant_findings], results)
     numbered = list(enumerate(results))
     folded = [one for one in numbered if mark(one[1]) == "good"] if len(results) > FOLD_ROWS else []
     is_by_rule = len({(result.spec.allocator, result.spec.mutant) for _, result in mutants}) == len(mutants)
@@ -505,17 +504,10 @@ def _findings(cells: Cells) -> Iterator[FindingView]:
         yield first
 
 
-def _give_addresses(views: Iterable[FindingView]) -> None:
-    """Each its own. Clean allocators come first: theirs are the ids as CI knows them."""
-    taken: set[str] = set()
+def _give_addresses(views: Iterable[FindingView], results: list[CellResult]) -> None:
+    addresses = Addresses(results)
     for view in (one for first in views for one in (first, *first.others)):
-        spec = view.result.spec
-        names = (view.finding.id, spec.allocator, spec.mutant or "clean")
-        named = [re.sub(r"[^A-Za-z0-9_-]", "-", name) for name in names]
-        choices = (".".join(named[:length]) for length in (1, 2, 3))
-        counted = (f"{'.'.join(named)}.{turn}" for turn in itertools.count(2))
-        view.address = next(one for one in itertools.chain(choices, counted) if one not in taken)
-        taken.add(view.address)
+        view.address = addresses.of(view.result.spec, view.finding)
 
 
 def _rule_texts(results: list[CellResult]) -> list[RuleText]:

@@ -62,8 +62,3 @@ def places_of(environment: Environment) -> Places:
     return Places(
         {place.allocator: place for _, place in numbered}, {place.allocator: number for number, place in numbered}
     )
-
-
-def link_to(environment: Environment, address: str) -> str:
-    """Of a part of report.html; empty where nobody said where it will be read."""
-    return f"{environment.report_url.partition('#')[0]}#{address}" if environment.report_url else ""

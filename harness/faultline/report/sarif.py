@@ -28,8 +28,9 @@ from faultline.campaign.known import BASELINE_VERSION
 from faultline.campaign.results import CellResult, kill_rates_of
 from faultline.pipeline.environment import Environment, Repository
 from faultline.pipeline.events import Finding, TraceEvent
+from faultline.report.addresses import Links
 from faultline.report.outcomes import outcome
-from faultline.report.places import Spot, link_to, places_of
+from faultline.report.places import Spot, places_of
 from faultline.report.reasons import reason_of
 from faultline.report.trace_rules import AllocatorWarning, warnings_of
 from faultline.study import kill_rates
@@ -41,17 +42,19 @@ Json = dict[str, Any]
 
 def render(results: Iterable[CellResult], state: str = "done", environment: Environment | None = None) -> str:
     """The text of results.sarif."""
-    writer = _Writer(environment or Environment())
-    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [writer.run(list(results), state)]}
+    results = list(results)
+    writer = _Writer(environment or Environment(), results)
+    document = {"$schema": SCHEMA, "version": "2.1.0", "runs": [writer.run(results, state)]}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 class _Writer:
     """Of one run: what every part of it asks the environment for."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, results: list[CellResult]) -> None:
         self.environment = environment
         self.places = places_of(environment)
+        self.links = Links(environment, results)
 
     def run(self, results: list[CellResult], state: str) -> Json:
         causes = causes_of(result for result in results if result.spec.mutant is None)
@@ -88,7 +91,7 @@ class _Writer:
         return [self.rule(rule, *texts[rule]) for rule in sorted(texts)]
 
     def rule(self, rule: str, title: str, meaning: str) -> Json:
-        page = link_to(self.environment, rule)
+        page = self.links.to_rule(rule)
         meant = meaning or title
         return {
             "id": rule,
@@ -114,7 +117,7 @@ class _Writer:
     def result(self, cause: Cause) -> Json:
         result, finding = cause.first.result, cause.first.finding
         allocator = result.spec.allocator
-        page = link_to(self.environment, finding.id)
+        page = self.links.to(result.spec, finding)
         flow = list(self.thread_flows(allocator, finding))
         return {
             "ruleId": finding.rule,

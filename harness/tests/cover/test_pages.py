@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import samples
 from browser import look
 from cover.test_comparison import cell, recorded
 from faultline.campaign.results import CellResult
-from faultline.report import comparison_texts, page, reports
+from faultline.report import comparison_texts, junit, page, reports, sarif
 from faultline.report.comparison import compare
 
 WIDTHS = (400, 1400)
@@ -80,6 +82,24 @@ def test_a_long_matrix_folds_what_is_good() -> None:
     assert len(shown.folded_cells) == 162
     few = page.page(results[:24], "done", samples.ENVIRONMENT)
     assert few.folded_cells == []
+
+
+def test_every_link_of_ci_leads_somewhere() -> None:
+    """Of results.sarif, junit.xml and a comparison; two allocators have a finding of one id."""
+    found = samples.finding()
+    where = msgspec.structs.replace(samples.ENVIRONMENT, report_url="https://example.org/report.html")
+    others = [cell(found), msgspec.structs.replace(cell(found), spec=samples.spec(allocator="other"))]
+    results = [*samples.campaign(), *others]
+    texts = (
+        sarif.render(results, "done", where),
+        junit.render(results, where),
+        comparison_texts.markdown(compare(recorded(), recorded(*results, where=where))),
+    )
+    named = [set(re.findall(r"https://example.org/report.html#([A-Za-z0-9_.-]+)", text)) for text in texts]
+    assert {f"{found.id}.other", found.id} <= named[0] & named[1] & named[2]
+    assert "FL112" in named[0]
+    ids = set(re.findall(r' id="([^"]+)"', reports.html(results, "done", where)))
+    assert set().union(*named) <= ids
 
 
 def test_each_finding_has_an_address_of_its_own() -> None:
