@@ -19,7 +19,7 @@ from faultline.base.text import count
 from faultline.campaign.causes import Found, causes_of
 from faultline.campaign.results import CellResult, Summary, kill_rates_of, summarise
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.environment import Environment
+from faultline.pipeline.environment import Environment, Part
 from faultline.pipeline.events import Certificate, Finding, OperationCost, TraceEvent
 from faultline.report.addresses import Addresses
 from faultline.report.coverage import RecoveryCoverage, recovery_coverage
@@ -205,7 +205,7 @@ def page(results: list[CellResult], state: str, environment: Environment) -> Pag
     folded = [one for one in numbered if mark(one[1]) == "good"] if len(results) > FOLD_ROWS else []
     is_by_rule = len({(result.spec.allocator, result.spec.mutant) for _, result in mutants}) == len(mutants)
     return Page(
-        banner=_banner(results, state, summary, coverage),
+        banner=_banner(results, state, summary, coverage, environment.part),
         summary=summary,
         state=state,
         results=results,
@@ -235,12 +235,15 @@ def page(results: list[CellResult], state: str, environment: Environment) -> Pag
 # ---- the banner ----------------------------------------------------------------------------------------------------------
 
 
-def _banner(results: list[CellResult], state: str, summary: Summary, coverage: list[RecoveryCoverage]) -> Banner:
+def _banner(
+    results: list[CellResult], state: str, summary: Summary, coverage: list[RecoveryCoverage], part: Part | None
+) -> Banner:
     survivors = sum(outcome(result) == "survived" for result in results)
     with_findings = sum(bool(result.new_findings) for result in results if result.spec.mutant is None)
     open_cells = sum(mark(result) == "open" and outcome(result) not in ("known", "incomplete") for result in results)
     known = sum(len(result.findings) - len(result.new_findings) for result in results if result.spec.mutant is None)
     facts = [
+        *_shard_facts(part),
         _mutants_fact(summary, survivors),
         _complete_fact(summary),
         *_incomplete_facts(results),
@@ -279,6 +282,12 @@ def _green(summary: Summary, known: int) -> str:
     if known:
         return f"No new finding in {count(summary.cells, 'clean cell')}{killed}; {known} known not counted."
     return f"No finding in {count(summary.cells, 'clean cell')}{killed}."
+
+
+def _shard_facts(part: Part | None) -> Iterator[Fact]:
+    if part is not None:
+        cells = f"{len(part.positions)} of the {count(part.cells, 'cell')} of the matrix"
+        yield Fact("shard", f"{part.name}: {cells}; nothing is said here of the others", "open")
 
 
 def _mutants_fact(summary: Summary, survivors: int) -> Fact:

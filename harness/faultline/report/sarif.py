@@ -208,13 +208,16 @@ def _in_one_word(title: str) -> str:
 
 
 def _automation(results: list[CellResult], environment: Environment) -> Json:
-    """Runs of one kind are one series: a service compares a run with the one before of the same id, up to its last slash."""
+    """Runs of one kind are one series: a service compares a run with the one before of the same id, up to its last slash. Each
+    shard of a matrix is a series of its own."""
     words = environment.command.split()
-    kind = words[1] if len(words) > 1 else "matrix"
-    cell = f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', results[0].spec.name)}/" if kind == "run" and results else ""
-    started = environment.started_utc.replace(" ", "T")
+    series = "matrix"
+    if words[1:2] == ["run"] and results:
+        series = f"run/{re.sub(r'[^A-Za-z0-9_.-]+', '-', results[0].spec.name)}"
+    elif environment.part is not None:
+        series = f"matrix/shard-{environment.part.index}-of-{environment.part.count}"
     return {
-        "id": f"faultline/{kind if kind == 'run' else 'matrix'}/{cell}{started}",
+        "id": f"faultline/{series}/{environment.started_utc.replace(' ', 'T')}",
         "description": {"text": environment.command or "faultline"},
     }
 

@@ -20,7 +20,7 @@ import samples
 from faultline.base.config import read_allocator
 from faultline.campaign.results import CellResult
 from faultline.pipeline import environment
-from faultline.pipeline.environment import Environment, Repository, SourcePlace
+from faultline.pipeline.environment import Environment, Part, Repository, SourcePlace
 from faultline.pipeline.events import Site
 from faultline.report import junit, sarif
 
@@ -198,6 +198,9 @@ def test_sarif_names_the_commit_and_the_series_of_runs() -> None:
         }
     ]
     assert run["automationDetails"]["id"] == "faultline/matrix/2026-11-21T09:00:00"
+    shard = Environment("faultline matrix", "2026-11-21 09:00:00", part=Part(2, 3, "key", 9, [1, 4]))
+    series = run_of(samples.campaign(), where=shard)["automationDetails"]["id"]
+    assert series == "faultline/matrix/shard-2-of-3/2026-11-21T09:00:00", "else one shard's results replace another's"
     one = Environment("faultline run nvm_malloc", "2026-11-21 09:00:00")
     series = run_of(samples.campaign()[:1], where=one)["automationDetails"]["id"]
     assert series == "faultline/run/nvm_malloc-churn---ops-40---seed-1/2026-11-21T09:00:00"

@@ -19,7 +19,8 @@ from command_line import Faultline, assert_one_clear_line
 from faultline.campaign.results import CellResult, Results
 from faultline.campaign.shards import Shard, part_of
 from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.environment import Part
+from faultline.pipeline.environment import Environment, Part
+from faultline.report.page import page
 
 
 def specs(count: int) -> list[CellSpec]:
@@ -166,6 +167,13 @@ def test_options_that_need_a_campaign(faultline: Faultline, tmp_path: Path) -> N
     assert_one_clear_line(run, 2, "--costs is about shards")
     run = faultline("matrix", "-c", matrix, "--changed", tmp_path / "nosuch", "--out", tmp_path / "out")
     assert_one_clear_line(run, 2, "nosuch: is not there")
+
+
+def test_the_report_of_a_shard_says_that_it_is_one() -> None:
+    part = part_of(Shard(1, 2), [result.spec for result in samples.campaign()])
+    [fact, *_] = page([], "done", Environment(part=part)).banner.facts
+    assert (fact.label, fact.mark) == ("shard", "open")
+    assert fact.text == "1/2: 3 of the 5 cells of the matrix; nothing is said here of the others"
 
 
 # ---- for real ------------------------------------------------------------------------------------------------------------
