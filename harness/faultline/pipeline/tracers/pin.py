@@ -41,8 +41,9 @@ class Pin(Tracer):
     summary = f"a Pin tool; any binary, needs a Pin kit in {KIT}; never run under a real Pin so far"
 
     def version(self) -> str:
-        """Of the kit, which is checked. Raises InfrastructureError where none is named, and BadInputError where what is named cannot be
-        used."""
+        """Of the kit, which is checked.
+
+        Raises InfrastructureError where none is named, and BadInputError where what is named cannot be used."""
         return _version(_kit())
 
     def build(self, root: Path, cache: Cache) -> Built:
