@@ -43,12 +43,14 @@ Row = dict[str, Any]
 
 ROUNDS = 3
 """Of each timing; the median counts. All take turns, so that a busy machine slows all."""
-TRACED = {PBIT: 50_000, "nvm_malloc": 20_000, "pmdk": 3_000}
+TRACED = {PBIT: 50_000, "nvm_malloc": 20_000, "pmdk": 30_000}
 """Operations of churn, by allocator."""
 TINY_TRACED, FEWEST = 100, 1
 """FEWEST: what a run of so many operations takes is taken off: the start of a Valgrind, and the creation of the heap."""
 LEAST_S = 1e-3
 """That remains of a time: what is left of a tiny run is within the clock's error."""
+NOISY = 10
+"""A start this many times as long as what remains: the ratio says nothing, and is marked so."""
 OURS, NOTHING = "faultline", "their Valgrind, no tool"
 LOGS = {
     "pmemcheck": (),
@@ -203,12 +205,18 @@ def tracing_in_words(rows: list[Row], _: bool) -> list[str]:
 def tracing_row_in_words(row: Row) -> list[str]:
     times, starts = row["times"], row["starts"]
     head = f"peers-tracing: {row['allocator']:<10} churn of {row['operations']:,}"
-    each = ", ".join(f"{what} {took / times['native']:.1f}x" for what, took in times.items() if what != "native")
+    each = ", ".join(ratio_text(row, what) for what in times if what != "native")
     taken_off = ", ".join(f"{took:.1f} s" for took in starts.values())
     return [
         f"{head}, processor time, median of {row['rounds']}: native {times['native']:.2f} s; {each}",
         f"{head}, start and creation, which are taken off: {taken_off}",
     ]
+
+
+def ratio_text(row: Row, what: str) -> str:
+    times, starts = row["times"], row["starts"]
+    unsure = " (uncertain: its start takes far longer)" if starts[what] > NOISY * times[what] else ""
+    return f"{what} {times[what] / times['native']:.1f}x{unsure}"
 
 
 # ---- exploring -----------------------------------------------------------------------------------------------------------

@@ -321,6 +321,21 @@ def test_pmreorder_and_we_explore_one_trace(root: Path, tmp_path: Path) -> None:
     assert found["first_true_s"] < found["wall_s"]
 
 
+def test_a_time_that_its_start_buries_is_marked() -> None:
+    import bench_peers
+
+    row = {
+        "allocator": "pmdk",
+        "operations": 3000,
+        "rounds": 3,
+        "times": {"native": 0.02, "faultline": 0.16, "pmemcheck": 0.4},
+        "starts": {"native": 0.01, "faultline": 0.7, "pmemcheck": 10.5},
+    }
+    first, second = bench_peers.tracing_in_words([row], False)
+    assert "faultline 8.0x, pmemcheck 20.0x (uncertain: its start takes far longer)" in first
+    assert second.endswith("taken off: 0.0 s, 0.7 s, 10.5 s")
+
+
 @pytest.mark.skipif(PMEMCHECK not in os.environ, reason=NO_PMEMCHECK)
 def test_pmemcheck_runs_what_we_trace(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
