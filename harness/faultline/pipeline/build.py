@@ -585,9 +585,9 @@ def build_runner(root: Path, cache: Cache) -> Built:
     return make(root, cache, runner_recipe(root))
 
 
-def check_adapter(runner: Built, adapter: Built, what: str) -> None:
+def check_adapter(runner: Built, adapter: Built, what: str) -> frozenset[str]:
     """Whether the runner can load the adapter: its symbol, its ABI version, its required functions. In a process of its own:
-    the front never loads a target."""
+    the front never loads a target. What it can, by the names that the runner has for capabilities: link, transactions."""
     command = [str(runner.path), "check-adapter", "--adapter", str(adapter.path)]
     run = subprocess.run(
         command, capture_output=True, text=True, errors="replace", check=False, timeout=COMPILE_LIMIT_S
@@ -595,3 +595,4 @@ def check_adapter(runner: Built, adapter: Built, what: str) -> None:
     if run.returncode != 0:
         lines = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
         raise BadInputError(f"{what}: its adapter cannot be used: {lines[-1].removeprefix('runner: error: ')}")
+    return frozenset(run.stdout.split()[1:])

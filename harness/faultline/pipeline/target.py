@@ -23,6 +23,8 @@ class Target:
     tracer: Built
     hooked: Built | None = None
     """The adapter whose loads are seen, for strategy complete."""
+    capabilities: frozenset[str] = frozenset()
+    """What the adapter can, by the names of the runner (runner/base/adapter_load.c)."""
 
     @property
     def name(self) -> str:
@@ -41,5 +43,5 @@ def build_target(
     adapter = build_adapter(sources, cache, allocator, mutant, flush)
     hooked = build_adapter(sources, cache, allocator, mutant, flush, is_hooked=True) if needs_hooks else None
     runner = build_runner(root, cache)
-    check_adapter(runner, adapter, allocator.name)
-    return Target(allocator, mutant, flush, adapter, runner, workshop.tracer.build(root, cache), hooked)
+    can = check_adapter(runner, adapter, allocator.name)
+    return Target(allocator, mutant, flush, adapter, runner, workshop.tracer.build(root, cache), hooked, can)

@@ -6,20 +6,67 @@ imported where it is used first."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import os
+
+    from hypothesis import settings
+    from hypothesis.strategies import SearchStrategy
+
     from faultline.testing.outcomes import CrashConsistencyError, UndecidedError
     from faultline.testing.program import Program
 
-__all__ = ["CrashConsistencyError", "Program", "UndecidedError"]
+    native_settings: settings
 
-_MODULES = {"CrashConsistencyError": "outcomes", "UndecidedError": "outcomes", "Program": "program"}
+__all__ = ["CrashConsistencyError", "Program", "UndecidedError", "native_settings", "programs", "sizes"]
+
+_MODULES = {
+    "CrashConsistencyError": "outcomes",
+    "Program": "program",
+    "UndecidedError": "outcomes",
+    "native_settings": "strategies",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if _MODULES[name] == "strategies":
+        return getattr(_strategies(name), name)
     from importlib import import_module
 
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def programs(allocator: str | os.PathLike[str], most_operations: int = 10) -> SearchStrategy[Program]:
+    """A strategy of Hypothesis: programs of up to so many operations, of all kinds that the allocator's adapter can. allocator: a
+    name, or a path that lies beside the file that calls this. The allocator is built when the first program is drawn.
+
+    Raises ImportError without Hypothesis."""
+    strategies = _strategies("programs")
+    return strategies.programs(allocator, _folder_of_caller(), most_operations)  # type: ignore[no-any-return]
+
+
+def sizes(allocator: str | os.PathLike[str]) -> SearchStrategy[int]:
+    """A strategy of Hypothesis: bytes of objects, often at a boundary between two of the allocator's paths of allocation. As
+    programs otherwise."""
+    return _strategies("sizes").sizes(allocator, _folder_of_caller())  # type: ignore[no-any-return]
+
+
+def _folder_of_caller() -> Path:
+    return Path(sys._getframe(2).f_code.co_filename).absolute().parent
+
+
+def _strategies(asked: str) -> Any:
+    try:
+        import hypothesis  # noqa: F401
+    except ModuleNotFoundError:
+        raise ImportError(
+            f"faultline.testing.{asked} needs Hypothesis, which is not installed: pip install hypothesis"
+        ) from None
+    from faultline.testing import strategies
+
+    return strategies

@@ -38,6 +38,10 @@ def _command() -> click.Command:
 _COMMAND = _command()
 
 
+run_settings: dict[str, Any] = {}
+"""Options of this run of pytest, which count where a test says nothing."""
+
+
 def asked_cell(folder: Path, options: Mapping[str, Any]) -> AskedCell:
     """folder: of the test: what is a path is looked for there first, and the project is the first one upwards. options: by name, as
     of `faultline run`, with `allocator`; None: as if it was not named. A workload may be a Program.
@@ -45,7 +49,7 @@ def asked_cell(folder: Path, options: Mapping[str, Any]) -> AskedCell:
     Raises FaultlineError."""
     project = find_project(folder, project_root())
     defaults = dict(defaults_of(project, cli).get("run", {}))
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {**run_settings, **{name: value for name, value in options.items() if value is not None}}
     program = given.get("workload")
     if isinstance(program, Program):
         given["workload"] = f"file:{program.workload.key}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from faultline.testing import cells
 from faultline.testing.outcomes import CrashConsistencyError, UndecidedError, ending_of, error_text, explanation, reason
 from faultline.testing.program import Program
 
+OF_EXAMPLES = {"no_explain": True, "no_shrink": True, "stop_at_rule": "any"}
+"""What counts of an example of Hypothesis where its test says nothing: the first finding is enough to go on with."""
 IN_MEMORY = Path(":memory:")
 """What SQLite calls a database that is no file: workers of pytest-xdist need not wait for each other."""
 
@@ -34,9 +37,11 @@ class Explorer:
     """settings: options of this run of pytest, which count where a test says nothing."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._settings = settings
+        cells.run_settings.update(settings)
         self._results = Results(IN_MEMORY)
         self._reported: list[str] = []
+        self._examples: dict[str, CellResult] = {}
+        """By what was asked: Hypothesis draws one program in many ways while it shrinks."""
 
     def take_reported(self) -> list[str]:
         """JSON of what was explored since it was asked last."""
@@ -44,15 +49,42 @@ class Explorer:
         return taken
 
     def explore(self, folder: Path, options: Mapping[str, Any]) -> CellResult:
-        """As cells.asked_cell has it. The result of a cell that passes.
+        """As cells.asked_cell has it. The result of a cell that passes. Of an example of Hypothesis what is found is neither
+        explained nor shrunk: that is done once, for the smallest one (explain_examples).
 
         Raises CrashConsistencyError for a finding that is not known; UndecidedError where there is no verdict, bad input and what
         does not work included; what pytest skips by, and takes for an expected failure, for what a limit ended and for
         known findings."""
         __tracebackhide__ = True
-        given = {name: value for name, value in options.items() if value is not None}
+        if not _is_example():
+            return self._ended(self._explore(folder, options), options)
+        key = repr((folder, sorted(options.items())))
+        if key not in self._examples:
+            self._examples[key] = self._explore(folder, {**OF_EXAMPLES, **options})
         try:
-            asked = cells.asked_cell(folder, {**self._settings, **given})
+            return self._ended(self._examples[key], options)
+        except CrashConsistencyError as error:
+            error.example = (folder, options)
+            raise
+
+    def explain_examples(self, error: BaseException) -> None:
+        """Of a test that Hypothesis ended: what its smallest examples show is explored once more, explained and shrunk."""
+        if isinstance(error, BaseExceptionGroup):
+            for one in error.exceptions:
+                self.explain_examples(one)
+        elif isinstance(error, CrashConsistencyError) and error.example is not None:
+            try:
+                folder, options = error.example
+                self._ended(self._explore(folder, options), options)
+            except CrashConsistencyError as explained:
+                error.args = explained.args
+            except UndecidedError:
+                pass  # what was found stays as it was said
+
+    def _explore(self, folder: Path, options: Mapping[str, Any]) -> CellResult:
+        __tracebackhide__ = True
+        try:
+            asked = cells.asked_cell(folder, options)
             result = explore_cell(asked, self._results, SilentWatcher())
         except InterruptedCampaignError:
             raise KeyboardInterrupt from None
@@ -60,9 +92,21 @@ class Explorer:
             raise UndecidedError(error_text(error)) from None
         reported = Reported(result, self._results.environment())
         self._reported.append(msgspec.json.encode(reported).decode())
-        program = given.get("workload")
+        return result
+
+    @staticmethod
+    def _ended(result: CellResult, options: Mapping[str, Any]) -> CellResult:
+        """The result, if it passes."""
+        __tracebackhide__ = True
+        program = options.get("workload")
         _end(result, _program_text(program) if isinstance(program, Program) else "")
         return result
+
+
+def _is_example() -> bool:
+    """Whether a test of Hypothesis is being run. Asked of what the test has imported: nothing here needs Hypothesis."""
+    hypothesis = sys.modules.get("hypothesis")
+    return hypothesis is not None and bool(hypothesis.currently_in_test_context())
 
 
 def _end(result: CellResult, program: str) -> None:

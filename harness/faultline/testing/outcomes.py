@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import io
-from typing import Literal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
 
 from faultline.base.errors import FaultlineError
 from faultline.campaign.results import CellResult
@@ -25,6 +27,8 @@ class CrashConsistencyError(AssertionError):
     def __init__(self, text: str, result: CellResult) -> None:
         super().__init__(text)
         self.result = result
+        self.example: tuple[Path, Mapping[str, Any]] | None = None
+        """Of Hypothesis: where the test lies, and what it explored."""
 
 
 class UndecidedError(Exception):

@@ -224,7 +224,12 @@ class Session:
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
         if item.get_closest_marker(MARK) is not None:
             self._explore_marked(item)
-        return (yield)
+        try:
+            return (yield)
+        except Exception as error:
+            if self._explorer is not None:
+                self._explorer.explain_examples(error)
+            raise
 
     def _explore_marked(self, item: pytest.Item) -> None:
         callspec = getattr(item, "callspec", None)
