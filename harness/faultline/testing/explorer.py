@@ -20,8 +20,11 @@ from faultline.testing import cells
 from faultline.testing.outcomes import CrashConsistencyError, UndecidedError, ending_of, error_text, explanation, reason
 from faultline.testing.program import Program
 
-OF_EXAMPLES = {"no_explain": True, "no_shrink": True, "stop_at_rule": "any"}
-"""What counts of an example of Hypothesis where its test says nothing: the first finding is enough to go on with."""
+OF_EXAMPLES = {"no_explain": True, "no_shrink": True}
+"""What counts of an example of Hypothesis where its test says nothing."""
+AT_FIRST = {"stop_at_rule": "any"}
+"""The same: the first finding is enough to go on with, if none is known. Behind a known one there may be others."""
+KNOWN = frozenset({"baseline", "suppressions"})
 IN_MEMORY = Path(":memory:")
 """What SQLite calls a database that is no file: workers of pytest-xdist need not wait for each other."""
 
@@ -60,7 +63,8 @@ class Explorer:
             return self._ended(self._explore(folder, options), options)
         key = repr((folder, sorted(options.items())))
         if key not in self._examples:
-            self._examples[key] = self._explore(folder, {**OF_EXAMPLES, **options})
+            at_first = {} if KNOWN & {*cells.run_settings, *options} else AT_FIRST
+            self._examples[key] = self._explore(folder, {**OF_EXAMPLES, **at_first, **options})
         try:
             return self._ended(self._examples[key], options)
         except CrashConsistencyError as error:
@@ -78,7 +82,7 @@ class Explorer:
                 self._ended(self._explore(folder, options), options)
             except CrashConsistencyError as explained:
                 error.args = explained.args
-            except UndecidedError:
+            except (UndecidedError, pytest.skip.Exception, pytest.xfail.Exception):
                 pass  # what was found stays as it was said
 
     def _explore(self, folder: Path, options: Mapping[str, Any]) -> CellResult:
