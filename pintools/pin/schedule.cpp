@@ -252,10 +252,20 @@ Step Schedule::resumes(uint16_t thread, Step told) {
     if (!resumed->is_interrupted)
         return told;
     resumed->is_interrupted = false;
+    resumed->waits_outside = true;
     return wait(resumed, Wait::OUTSIDE, Step::OUTSIDE);
 }
 
 Step Schedule::before_call(uint16_t thread, uint64_t number, const uint64_t *arguments, const Target &target) {
+    Step step = decide(thread, number, arguments, target);
+    Task *caller = &task(thread);
+    if (!caller->waits_outside || (caller->wait != Wait::FUTEX && caller->wait != Wait::DESCRIPTOR))
+        return step;
+    caller->waits_outside = false;
+    return wait(caller, Wait::OUTSIDE, Step::OUTSIDE);
+}
+
+Step Schedule::decide(uint16_t thread, uint64_t number, const uint64_t *arguments, const Target &target) {
     Task *caller = &task(thread);
     caller->woken = 0;
     if (is_alone())

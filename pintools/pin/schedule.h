@@ -60,6 +60,7 @@ class Schedule {
     void end_slice() { events_left_ = 0; }
 
   private:
+    Step decide(uint16_t thread, uint64_t number, const uint64_t *arguments, const Target &target);
     enum class Wait { READY, FUTEX, JOIN, DESCRIPTOR, SLEEP, OUTSIDE };
     struct Task {
         uint16_t thread;
@@ -74,6 +75,7 @@ class Schedule {
         int64_t answer;
         uint64_t woken;
         bool is_interrupted;
+        bool waits_outside; /* the next time: a signal that comes then must find it in the kernel */
     };
 
     Task &task(uint16_t thread);

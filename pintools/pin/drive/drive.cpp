@@ -31,6 +31,7 @@ namespace {
 
 const unsigned SLICE_INSTRUCTIONS = 20000;
 const unsigned IDLE_US = 500;
+const int64_t RESTARTS = 512; /* ERESTARTSYS of the kernel */
 
 class Remote : public Target {
   public:
@@ -128,7 +129,8 @@ void copy_arguments(const user_regs_struct &r, uint64_t *arguments) {
 
 void call_returned(Tracee *tracee, const user_regs_struct &registers) {
     Process &events = tracee->process->events;
-    int64_t result = int64_t(registers.rax);
+    bool was_made = registers.rip != tracee->call_at; /* else a signal came before it */
+    int64_t result = was_made ? int64_t(registers.rax) : -RESTARTS;
     uint64_t woken = events.schedule.woken(tracee->thread.number);
     tracee->is_in_call = false;
     events.call_ends(&tracee->thread, result, tracee->call_at, registers.rsp);

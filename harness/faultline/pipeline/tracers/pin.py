@@ -41,9 +41,8 @@ class Pin(Tracer):
     summary = f"a Pin tool; any binary, needs a Pin kit in {KIT}; never run under a real Pin so far"
 
     def version(self) -> str:
-        """Of the kit, which is checked.
-
-        Raises InfrastructureError where none is named, and BadInputError where what is named cannot be used."""
+        """Of the kit, which is checked. Raises InfrastructureError where none is named, and BadInputError where what is named
+        cannot be used."""
         return _version(_kit())
 
     def build(self, root: Path, cache: Cache) -> Built:
@@ -66,9 +65,12 @@ class Pin(Tracer):
 
     def trace_command(self, built: Built, session: Session) -> list[str]:
         """Under fixed addresses: Pin does not fix them, and the runner that did so itself would be lost sight of."""
+        tool = (str(_kit() / LAUNCHER), "-t", str(built.path / "faultline.so"))
+        return ["setarch", "--addr-no-randomize", *tool, *self.options(session)]
+
+    def options(self, session: Session) -> list[str]:
+        """Of the tool, and the program behind them."""
         return [
-            *("setarch", "--addr-no-randomize", str(_kit() / LAUNCHER)),
-            *("-t", str(built.path / "faultline.so")),
             *("-trace", str(session.trace)),
             *("-pm_folder", str(session.pm_folder)),
             *("-module_root", str(session.module_root)),
