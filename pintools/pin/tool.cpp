@@ -52,8 +52,8 @@ class Own : public Target {
 /* A thread of the program. */
 struct Runner {
     Runner()
-        : kernel_number(0), blocks(0), has_note(1), is_new(true), is_outside(false), is_in_call(false), is_answered(false),
-          is_gone(false) {
+        : kernel_number(0), blocks(0), has_note(1), is_new(true), is_outside(false), is_in_call(false), has_result(false),
+          is_answered(false), is_gone(false) {
         PIN_SemaphoreInit(&turn);
         result = answer = 0;
         call_at = call_stack = 0;
@@ -65,6 +65,7 @@ struct Runner {
     UINT32 blocks;      /* of code, since its last slice began */
     UINT32 has_note;    /* attend() has something to do */
     bool is_new, is_outside, is_in_call;
+    bool has_result; /* the call has ended, and attend() has not seen it */
     bool is_answered; /* the call was not made: answer is its result */
     bool is_gone;
     int64_t result, answer;
@@ -77,6 +78,8 @@ Options options;
 REG runner_register; /* holds the thread's Runner */
 PIN_MUTEX runners_lock, turn_lock;
 std::map<THREADID, Runner *> runners;
+volatile bool
+    is_over; /* the process has ended for the trace: threads that wait for the turn are let go, so that Pin can end them */
 
 VOID stop(INT32 status, const std::string &text) {
     std::fprintf(stderr, "faultline: error: %s\n", text.c_str());
@@ -111,7 +114,7 @@ VOID hand_on() {
 
 /* While nobody has the turn, whoever waits for it looks whether a descriptor, time or a call outside made a thread ready. */
 VOID wait_for_turn(Runner *runner) {
-    while (!PIN_SemaphoreTimedWait(&runner->turn, IDLE_MS)) {
+    while (!is_over && !PIN_SemaphoreTimedWait(&runner->turn, IDLE_MS)) {
         PIN_MutexLock(&turn_lock);
         if (process->schedule.running() == 0)
             choose();
@@ -163,7 +166,7 @@ VOID adopt_thread(Runner *parent) {
 }
 
 VOID finish_call(Runner *runner) {
-    runner->is_in_call = false;
+    runner->is_in_call = runner->has_result = false;
     process->call_ends(&runner->thread, runner->result, runner->call_at, runner->call_stack);
     if (runner->thread.call.number == SYS_set_tid_address)
         process->schedule.set_cleared_word(runner->thread.number, runner->thread.call.arguments[0]);
@@ -185,8 +188,10 @@ VOID attend(Runner *runner, ADDRINT instruction) {
         wait_for_turn(runner);
         runner->is_new = runner->is_outside = false;
     }
+    if (is_over)
+        return;
     process->moves_on(&runner->thread, instruction);
-    if (runner->is_in_call)
+    if (runner->has_result)
         finish_call(runner);
     if (!process->failure().empty())
         stop(3, process->failure());
@@ -205,6 +210,8 @@ ADDRINT PIN_FAST_ANALYSIS_CALL is_near(ADDRINT address, ADDRINT bytes, const uin
 }
 
 VOID announce(Runner *runner, const Access &access) {
+    if (is_over)
+        return;
     process->before(&runner->thread, access);
     note(runner);
 }
@@ -311,12 +318,17 @@ ADDRINT on_request(Runner *runner, ADDRINT request, ADDRINT otherwise) {
 ADDRINT on_call_begins(Runner *runner, ADDRINT instruction, ADDRINT stack, ADDRINT number, ADDRINT a, ADDRINT b, ADDRINT c,
                        ADDRINT d, ADDRINT e, ADDRINT f) {
     const uint64_t arguments[6] = {a, b, c, d, e, f};
+    if (is_over)
+        return number;
     runner->call_at = instruction;
     runner->call_stack = stack;
     process->call_begins(&runner->thread, number, arguments, instruction, stack);
     runner->is_in_call = true;
-    if (number == SYS_exit_group)
+    if (number == SYS_exit_group) {
         process->ends(&runner->thread, a & 0xff);
+        is_over = true;
+        return number;
+    }
     if (number == SYS_exit && !process->schedule.is_alone()) {
         process->end_thread(&runner->thread);
         runner->is_gone = true;
@@ -356,6 +368,7 @@ VOID on_call_ends(THREADID number, CONTEXT *context, SYSCALL_STANDARD, VOID *) {
     if (runner->is_answered || woken > 0)
         PIN_SetContextReg(context, REG_GAX, ADDRINT(runner->result));
     runner->is_answered = false;
+    runner->has_result = true;
     note(runner);
 }
 
@@ -391,8 +404,10 @@ VOID on_context_changes(THREADID number, CONTEXT_CHANGE_REASON reason, const CON
     bool has_turn = !runner->is_new && !runner->is_outside && process->schedule.running() == runner->thread.number;
     if (has_turn && from != nullptr && reason != CONTEXT_CHANGE_REASON_SIGRETURN)
         process->is_interrupted(&runner->thread, PIN_GetContextReg(from, REG_INST_PTR), PIN_GetContextReg(from, REG_GCX));
-    if (reason == CONTEXT_CHANGE_REASON_FATALSIGNAL)
+    if (reason == CONTEXT_CHANGE_REASON_FATALSIGNAL) {
         process->ends(has_turn ? &runner->thread : nullptr, uint64_t(256 + signal));
+        is_over = true;
+    }
     note(runner);
 }
 
@@ -401,6 +416,8 @@ VOID before_fork(THREADID number, const CONTEXT *, VOID *) { process->forks(&run
 VOID after_fork_in_parent(THREADID number, const CONTEXT *, VOID *) { process->has_forked(&runners[number]->thread); }
 
 VOID after_fork_in_child(THREADID number, const CONTEXT *, VOID *) {
+    PIN_MutexInit(&runners_lock); /* another thread, which is not here, may have held them */
+    PIN_MutexInit(&turn_lock);
     Runner *runner = runners[number];
     runners.clear();
     runners[number] = runner;
