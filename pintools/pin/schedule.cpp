@@ -87,7 +87,11 @@ uint64_t Schedule::draw() { /* xorshift64* (Vigna 2016) */
 }
 
 void Schedule::start_slice() {
-    events_left_ = seed_ == 0 || is_alone() ? NO_LIMIT : 1 + draw() % (1ull << draw() % MOST_SLICE_BITS);
+    events_left_ = NO_LIMIT;
+    if (seed_ == 0 || is_alone())
+        return;
+    uint64_t most = 1ull << draw() % MOST_SLICE_BITS;
+    events_left_ = 1 + draw() % most;
 }
 
 Schedule::Task &Schedule::task(uint16_t thread) {
