@@ -8,8 +8,8 @@
  * What it asked the kernel for is then not done at all (Step::SKIP_LATER), and answered here.
  *
  * Seed 0: a thread runs until it waits, yields or ends, then the next in order of creation. Any other: slices of 1 to 64 events, and
- * any thread that can run comes next. In both a slice ends after a fixed number of steps without an event (basic blocks under the Pin
- * tool, instructions under the native driver), so that a thread that spins lets others run.
+ * any thread that can run comes next. In both a slice ends at a pause instruction, and after a fixed number of steps (basic blocks under
+ * the Pin tool, instructions under the native driver), so that a thread that spins lets others run.
  *
  * The order is lost, and no progress, where only the kernel knows the end: children, poll, sockets, locks of files, signals, time-outs
  * that expire. A thread that a signal interrupts here waits in the kernel the next time, so that the next signal finds it there.

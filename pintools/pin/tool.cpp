@@ -62,7 +62,7 @@ struct Runner {
     Thread thread;
     int kernel_number;
     PIN_SEMAPHORE turn; /* set: it has the turn */
-    UINT32 blocks;      /* of code, since its last event, or since it has the turn */
+    UINT32 blocks;      /* of code, since its last slice began */
     UINT32 has_note;    /* attend() has something to do */
     bool is_new, is_outside, is_in_call;
     bool has_result; /* the call has ended, and attend() has not seen it */
@@ -121,10 +121,10 @@ VOID wait_for_turn(Runner *runner) {
         PIN_MutexUnlock(&turn_lock);
     }
     PIN_SemaphoreClear(&runner->turn);
-    runner->blocks = 0;
 }
 
 VOID end_slice(Runner *runner) {
+    runner->blocks = 0;
     hand_on();
     wait_for_turn(runner);
 }
@@ -195,10 +195,8 @@ VOID attend(Runner *runner, ADDRINT instruction) {
         finish_call(runner);
     if (!process->failure().empty())
         stop(3, process->failure());
-    if (runner->blocks >= SLICE_BLOCKS) {
+    if (runner->blocks >= SLICE_BLOCKS)
         process->schedule.end_slice();
-        runner->blocks = 0;
-    }
     if (!runner->thread.is_idle())
         note(runner); /* within a rep */
     else if (process->schedule.is_slice_over())
@@ -215,7 +213,6 @@ VOID announce(Runner *runner, const Access &access) {
     if (is_over)
         return;
     process->before(&runner->thread, access);
-    runner->blocks = 0;
     note(runner);
 }
 
@@ -295,6 +292,12 @@ ADDRINT PIN_FAST_ANALYSIS_CALL has_announced(Runner *runner) { return runner->ha
 VOID on_made(Runner *runner, ADDRINT flags) {
     process->made(&runner->thread, flags);
     note(runner); /* a slice may be over */
+}
+
+/* pause: it waits for another thread. */
+VOID on_pause(Runner *runner) {
+    process->schedule.end_slice();
+    note(runner);
 }
 
 VOID on_refused(Runner *runner, ADDRINT instruction, const CHAR *why) { process->refuse(&runner->thread, instruction, why); }
@@ -561,6 +564,8 @@ VOID instrument(INS instruction) {
                        REG_GAX, IARG_END);
         return;
     }
+    if (INS_Opcode(instruction) == XED_ICLASS_PAUSE)
+        INS_InsertCall(instruction, IPOINT_BEFORE, AFUNPTR(on_pause), IARG_REG_VALUE, runner_register, IARG_END);
     if (INS_IsCall(instruction))
         INS_InsertCall(instruction, IPOINT_BEFORE, AFUNPTR(on_call), IARG_REG_VALUE, runner_register, IARG_REG_VALUE, REG_STACK_PTR,
                        IARG_ADDRINT, INS_NextAddress(instruction), IARG_END);

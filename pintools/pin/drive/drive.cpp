@@ -76,7 +76,7 @@ struct Tracee {
     int signal; /* to be delivered when it is resumed */
     uint64_t stepped_at, last_at, call_at;
     uint64_t return_to; /* of the call that is stepped; 0: it is none */
-    unsigned steps; /* since its last event, or since it has the turn */
+    unsigned steps;
     bool is_let_go; /* of another program: it runs untraced */
 };
 
@@ -116,8 +116,6 @@ void advance(Tracee *tracee);
 void hand_on(Traced_process *process) {
     process->events.schedule.choose(*process->target, now_ns());
     Tracee *next = with_turn(*process);
-    if (next != nullptr)
-        next->steps = 0;
     if (next != nullptr && next->is_stopped)
         advance(next);
 }
@@ -214,10 +212,8 @@ void announce(Tracee *tracee, const Instruction &instruction, const user_regs_st
     bool may_matter = is_flush(access.kind) || is_fence(access.kind) || is_locked(access.kind);
     for (const Range &range : access.ranges)
         may_matter = may_matter || !events.traced.maps.is_far(range.start, range.end);
-    if (!may_matter)
-        return;
-    events.before(&tracee->thread, access);
-    tracee->steps = 0;
+    if (may_matter)
+        events.before(&tracee->thread, access);
 }
 
 /* The tracee is stopped and has the turn: on to its next instruction, or to another thread's. */
@@ -242,10 +238,8 @@ void advance(Tracee *tracee) {
         events.moves_on(&tracee->thread, registers.rip);
         if (!events.failure().empty())
             stop(3, events.failure());
-        if (++tracee->steps >= SLICE_INSTRUCTIONS) {
+        if (++tracee->steps % SLICE_INSTRUCTIONS == 0)
             events.schedule.end_slice();
-            tracee->steps = 0;
-        }
         if (events.schedule.is_slice_over() && tracee->thread.is_idle()) {
             hand_on(tracee->process.get());
             return;
@@ -257,6 +251,8 @@ void advance(Tracee *tracee) {
             answer_request(tracee, &registers, *instruction);
             continue;
         }
+        if (instruction != nullptr && instruction->decoded.mnemonic == ZYDIS_MNEMONIC_PAUSE)
+            events.schedule.end_slice(); /* it waits for another thread */
         if (instruction != nullptr && instruction->is_system_call && !begin_call(tracee, registers))
             return;
         if (instruction != nullptr && instruction->kind != Class::NOTHING)
