@@ -195,8 +195,10 @@ VOID attend(Runner *runner, ADDRINT instruction) {
         finish_call(runner);
     if (!process->failure().empty())
         stop(3, process->failure());
-    if (runner->blocks >= SLICE_BLOCKS)
+    if (runner->blocks >= SLICE_BLOCKS) {
         process->schedule.end_slice();
+        runner->blocks = 0;
+    }
     if (!runner->thread.is_idle())
         note(runner); /* within a rep */
     else if (process->schedule.is_slice_over())
