@@ -21,7 +21,12 @@ from faultline.pipeline.tracers.tracer import Session
 
 LIMIT_S = 600
 CONFORMANCE = Path("pintools", "conformance")
-NAMES = sorted(path.stem for path in (project_root() / CONFORMANCE).glob("*.c") if path.stem != "bench_store")
+OPEN = {"schedule_spin": "two runs of one seed may differ where the C library spins by the clock (pintools/README.md)"}
+NAMES = [
+    pytest.param(name, marks=pytest.mark.xfail(reason=OPEN[name], strict=False)) if name in OPEN else name
+    for name in sorted(path.stem for path in (project_root() / CONFORMANCE).glob("*.c"))
+    if name != "bench_store"
+]
 
 
 @pytest.mark.slow
