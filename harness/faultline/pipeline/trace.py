@@ -29,6 +29,7 @@ from faultline.pipeline.workshop import Workshop
 from faultline.workload import catalogue
 from faultline.workload.operations import Workload
 
+HINT_OF_FULL_FOLDER = "free space there, or choose another folder with --heap-folder DIR"
 TRACE_LIMIT_S = 900
 """Wall time of one session; a target that loops for ever while it is traced is an error, not a wait."""
 LATE_S = 60
@@ -204,10 +205,10 @@ class _Tracing:
                 "raise the limit: ulimit -f unlimited",
             )
         free = shutil.disk_usage(self.folder).free
-        if code == -signal.SIGBUS and free < self.target.allocator.heap.limit_bytes:
+        is_full = free < self.target.allocator.heap.limit_bytes
+        if code == -signal.SIGBUS and is_full:
             return InfrastructureError(
-                f"{self.folder.parent}: the heap folder is full ({free} bytes free) {where}",
-                "free space there, or choose another folder with --heap-folder DIR",
+                f"{self.folder.parent}: the heap folder is full ({free} bytes free) {where}", HINT_OF_FULL_FOLDER
             )
         if code < 0:
             return InfrastructureError(
@@ -217,7 +218,11 @@ class _Tracing:
         lines = [line.strip() for line in said.splitlines() if "error: " in line]
         if lines:
             kind = BadInputError if code == BadInputError.exit_code else InfrastructureError
-            return kind(f"{lines[-1].partition('error: ')[2]} ({name}, {where})", f"all of its output: {self.log}")
+            words = lines[-1].partition("error: ")[2]
+            if is_full and kind is InfrastructureError:
+                room = f"{self.folder.parent} has {free} bytes free, and the heap may need {self.target.allocator.heap.limit_bytes}"
+                return kind(f"{words} ({name}, {where}; {room})", HINT_OF_FULL_FOLDER)
+            return kind(f"{words} ({name}, {where})", f"all of its output: {self.log}")
         printed = printed_by_target(said)
         return InfrastructureError(
             f"{name} ended with exit code {code} {where}{'; without the tracer it did not' if is_whole else ''}"

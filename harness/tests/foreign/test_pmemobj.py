@@ -5,6 +5,7 @@ found is said as it is."""
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,3 +127,21 @@ def test_a_creation_is_explored_whole_and_dies_of_an_empty_pool(prepared: Prepar
     assert (answer.verdict, answer.rules) == ("fail", {"FL001"})
     assert (answer.certificate.complete, answer.certificate.engine) == (True, "traced")
     assert "SIGBUS" in answer.messages[0]
+
+
+IN_SMALL_FILE_SYSTEM = 'mount -t tmpfs -o size=4m small "$0" && exec "$@" --heap-folder "$0"'
+
+
+def test_a_pool_on_a_full_file_system_is_one_clear_line(prepared: Prepare, scripts: Path, tmp_path: Path) -> None:
+    """A real one, in a name space of its own: posix_fallocate finds no room for the pool."""
+    alone = ("unshare", "--user", "--map-root-user", "--mount")
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system lets nobody mount a file system in a name space")
+    small = tmp_path / "small"
+    small.mkdir()
+    command = [scripts / "faultline", "trace", "pmdk", "-w", "create", "--fresh"]
+    run = subprocess.run(
+        [*alone, "sh", "-c", IN_SMALL_FILE_SYSTEM, small, *command], capture_output=True, text=True, check=False
+    )
+    assert_one_clear_line(run, 3, f"{small} has 4194304 bytes free, and the heap may need 8388608", "--heap-folder")
+    assert "No space left on device" in run.stderr
