@@ -33,20 +33,20 @@ impl<'a> Shown<'a> {
         if self.wrong_byte(object).is_some() {
             return Some(false);
         }
-        let mut parts = known_parts(object).filter(|(_, part)| part.end > wrong);
-        let is_told = parts.all(|(segment, part)| {
-            has_whole_words(&part) || (part.start.max(wrong)..part.end).all(|at| self.byte(segment, at).is_some())
-        });
-        is_told.then_some(true)
+        let is_told = |part: Part| {
+            part.has_words
+                || (part.range.start.max(wrong)..part.range.end).all(|at| self.byte(part.segment, at).is_some())
+        };
+        parts_of(object).filter(|part| part.range.end > wrong).all(is_told).then_some(true)
     }
 
     /// The first promised byte that is wrong. A byte of which nothing is told is not: it is left to [`crate::ContentSource`].
     pub(super) fn wrong_byte(self, object: &ExpectedObject<'_>) -> Option<u64> {
-        known_parts(object).find_map(|(segment, part)| {
-            if has_whole_words(&part) {
-                return self.uncovered(segment, part);
+        parts_of(object).find_map(|Part { segment, range, has_words }| {
+            if has_words {
+                return self.uncovered(segment, range);
             }
-            part.into_iter().find(|at| self.byte(segment, *at) == Some(false))
+            range.into_iter().find(|at| self.byte(segment, *at) == Some(false))
         })
     }
 
@@ -79,28 +79,31 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// The promised bytes of known content in order: of each segment the bytes in front of its first whole word, its whole words, and those
-/// behind. Where nothing tells an object's end, the search for the pattern gives up at two words in a row that are none: what lies
-/// behind them is left out.
-fn known_parts<'a>(object: &ExpectedObject<'a>) -> impl Iterator<Item = (Segment, Range<u64>)> + use<'a> {
-    let (segments, promised) = (object.segments, object.checked_bytes);
-    let ranges = segments.iter().enumerate().map(move |(number, segment)| {
-        let start = if number == 0 { 0 } else { segments[number - 1].end };
-        (*segment, start..segment.end.min(promised))
-    });
-    let gives_up = |range: &Range<u64>| {
-        range.start % 8 != 0 && range.start.checked_next_multiple_of(8) == Some(range.end - range.end % 8)
-    };
-    let parts = |(segment, range): (Segment, Range<u64>)| {
-        let first = range.start.checked_next_multiple_of(8).unwrap_or(range.end).min(range.end);
-        let last = (range.end - range.end % 8).max(first);
-        [range.start..first, first..last, last..range.end].map(|part| (segment, part))
-    };
-    let is_known = |(segment, part): &(Segment, Range<u64>)| segment.object != UNKNOWN && !part.is_empty();
-    ranges.take_while(move |(_, range)| !gives_up(range)).flat_map(parts).filter(is_known)
+/// Promised bytes of known content. `has_words`: whole words, which the search for the pattern finds where they are right.
+struct Part {
+    segment: Segment,
+    range: Range<u64>,
+    has_words: bool,
 }
 
-/// Of a part.
-fn has_whole_words(part: &Range<u64>) -> bool {
-    part.start % 8 == 0 && part.end % 8 == 0
+/// In order: of each segment the bytes in front of its first whole word, its whole words, and those behind. Where nothing tells an
+/// object's end, the search gives up at two words in a row that are none: what lies behind them is told byte by byte, or not at all.
+fn parts_of<'a>(object: &ExpectedObject<'a>) -> impl Iterator<Item = Part> + use<'a> {
+    let (segments, promised) = (object.segments, object.checked_bytes);
+    let mut has_given_up = false;
+    let parts = move |(number, segment): (usize, &Segment)| {
+        let start = if number == 0 { 0 } else { segments[number - 1].end };
+        let end = segment.end.min(promised).max(start);
+        let first = start.checked_next_multiple_of(8).unwrap_or(end).min(end);
+        let last = (end - end % 8).max(first);
+        has_given_up |= start % 8 != 0 && first == last && start / 8 != end / 8;
+        let (segment, may_have_words) = (*segment, !has_given_up);
+        [(start..first, false), (first..last, may_have_words), (last..end, false)].map(|(range, has_words)| Part {
+            segment,
+            range,
+            has_words,
+        })
+    };
+    let is_known = |part: &Part| part.segment.object != UNKNOWN && !part.range.is_empty();
+    segments.iter().enumerate().flat_map(parts).filter(is_known)
 }

@@ -3,6 +3,7 @@
 
 use crate::common::*;
 use oracle::contract::Fill;
+use oracle::judge::Verdict;
 use oracle::report::Stage;
 use oracle::{Contract, OperationKind, RuleId, Segment, Status};
 
@@ -183,6 +184,38 @@ fn a_segment_of_a_few_bytes_is_put_right_where_its_word_shows_it() {
     memory.bytes[64..164].fill(0);
     assert_eq!(judged(&contract(), &script, &showing(&heap.memory()), &memory).violations, []);
     assert_breaks(&judged(&contract(), &script, &showing(&memory), &memory), &[RuleId::ContentChanged]);
+}
+
+/// Where nothing tells an object's end, the search for the pattern gives up at two words in a row that are none: segment 3 has 12 to 20.
+/// What lies behind was not looked for, so a wrong byte there is not put right for want of a run that says otherwise.
+#[test]
+fn what_lies_behind_the_end_of_the_search_is_not_put_right_unseen() {
+    let segment = |end, object| Segment { end, object };
+    let grown = |script: Script, bytes| script.done(OperationKind::Reallocate, 1, bytes);
+    let script = grown(grown(Script::created().allocated(1, 12), 20), 100);
+    let mut heap = Heap::default();
+    heap.put(1, 64, 100, 2);
+    heap.objects.get_mut(&1).unwrap().segments = vec![segment(12, 2), segment(20, 3), segment(100, 4)];
+    let showing = |memory: &Memory, bytes: usize| {
+        let contents = scanned(1, &memory.bytes[64..64 + bytes], &[2, 3, 4]);
+        let mut probe = heap.probe();
+        probe.contents.values_mut().for_each(|entries| entries.clone_from(&contents));
+        probe
+    };
+    let pending = script.clone().begin(OperationKind::Free, 1, 0);
+    for at in [0, 11, 13, 19, 20, 24, 50, 99] {
+        let mut memory = heap.memory();
+        memory.bytes[64 + at] ^= 1;
+        let gave_up = showing(&heap.memory(), 24);
+        let judgement = judged(&contract(), &script, &gave_up, &memory);
+        assert_breaks(&judgement, &[RuleId::ContentChanged]);
+        let judgement = judged(&contract(), &pending, &gave_up, &memory);
+        assert_eq!(judgement.verdict(), Verdict::Unknown, "{at}: {judgement:?}");
+        let judgement = judged(&contract(), &script, &showing(&heap.memory(), 104), &memory);
+        assert_eq!((judgement.violations.len(), judgement.unknown.len()), (0, 0), "{at}, and all of it is seen");
+        let judgement = judged(&contract(), &script, &showing(&memory, 104), &memory);
+        assert_breaks(&judgement, &[RuleId::ContentChanged]);
+    }
 }
 
 #[test]
