@@ -467,3 +467,21 @@ fn each_generation_has_its_own_number() {
     let next = crashed(script.clone());
     assert_ne!(script.history.state_id(), next.history.state_id());
 }
+
+/// Threads may begin operation 4 before operation 3: it has begun then, whatever begins after it.
+#[test]
+fn an_operation_that_another_thread_began_first_stays_begun() {
+    let mut script = Script::created().allocated(1, 64).allocated(2, 64);
+    assert!(script.history.current().has_begun_from(2));
+    assert!(!script.history.current().has_begun_from(3));
+    script.next = 4;
+    script.begin_on(1, OperationKind::Free, 1, 0);
+    assert!(script.history.current().has_begun_from(4), "pending");
+    script.history.returned(1, 4, Status::Ok).unwrap();
+    script.next = 3;
+    script.begin_on(2, OperationKind::Free, 2, 0);
+    assert!(script.history.current().has_begun_from(4), "returned, and an earlier one is pending");
+    script.history.returned(2, 3, Status::Ok).unwrap();
+    assert!(script.history.current().has_begun_from(4));
+    assert!(!script.history.current().has_begun_from(5));
+}

@@ -135,9 +135,10 @@ impl Generation {
         self.phase
     }
 
-    /// The operation that began last.
-    pub fn last_begun(&self) -> Option<OperationIndex> {
-        self.last_begun
+    /// Whether an operation of this index or a later one has begun, in any thread.
+    pub fn has_begun_from(&self, index: OperationIndex) -> bool {
+        let is_pending = self.pending.iter().any(|pending| pending.operation.index >= index);
+        is_pending || self.returned_below > index || self.returned_ahead.last().is_some_and(|last| *last >= index)
     }
 
     /// The create of this heap; 0 before it begins.

@@ -377,7 +377,7 @@ impl Config {
         match self.start {
             Start::Named(StartName::Create) => is_unsafe,
             Start::Named(StartName::Workload) => is_creation,
-            Start::Operation(first) => is_unsafe || now.last_begun().is_none_or(|last| last < first),
+            Start::Operation(first) => is_unsafe || !now.has_begun_from(first),
         }
     }
 
@@ -389,12 +389,13 @@ impl Config {
             EventKind::OperationBegin { index, .. } => Some(*index),
             _ => None,
         });
-        match last.max().unwrap_or(0) {
-            last if last < first => Err(EngineError::BadInput(format!(
+        let last = last.max().unwrap_or(0);
+        if last < first {
+            return Err(EngineError::BadInput(format!(
                 "--start {first}: the last operation of the workload is {last}; name that one or one before it"
-            ))),
-            _ => Ok(()),
+            )));
         }
+        Ok(())
     }
 
     /// The engines that see what recoveries load, the fastest first; the one that was asked for, and slower ones.
