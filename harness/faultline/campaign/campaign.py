@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from faultline.base.cache import key_of
 from faultline.base.errors import FaultlineError, InterruptedCampaignError
 from faultline.base.pool import run_in_pool
 from faultline.base.processes import interrupt_all
-from faultline.campaign.known import KnownFindings
+from faultline.campaign.known import KnownFindings, is_stopped
 from faultline.campaign.results import CellResult, Results
 from faultline.campaign.resume import as_it_ran, joined, joined_verdict
 from faultline.pipeline import environment
@@ -37,8 +37,6 @@ from faultline.study.repairs import Tried, described, explain, proved, stopped
 from faultline.study.replay import explain_token
 from faultline.study.shrink import Budget, shrink
 
-VERDICTS = ("pass", "fail")
-"""Which a result must have to be taken over: what a limit ended, or nobody could say, is explored again."""
 EXPLAINED = 3
 """So many findings of a cell are explained and shrunk, the first ones: they say most."""
 BEYOND = f"nor explained: that is done for the first {EXPLAINED} findings of a cell; faultline explain and shrink take its token"
@@ -137,8 +135,10 @@ def run_cells(
     campaign = results.begin(kind, key, specs, where)
     is_asked = is_resumed
     is_resumed |= kind == "matrix" and unfinished is not None
-    runner = _CellRunner(workshop, results, campaign, unfinished, watcher, is_resumed, is_asked, kind, known, examining)
-    runner.before = {result.key: result for result in before if result.state == "done" and result.verdict in VERDICTS}
+    whole = {result.key: result for result in before if _is_whole(result)}
+    runner = _CellRunner(
+        workshop, results, campaign, unfinished, watcher, is_resumed, is_asked, kind, known, examining, whole
+    )
     state: Any = "stopped"
     try:
         done = run_in_pool(lambda cell: runner.run(*cell), runner.stop, list(enumerate(specs)), jobs)
@@ -151,6 +151,11 @@ def run_cells(
     finally:
         results.end(campaign, state)
     return done
+
+
+def _is_whole(result: CellResult) -> bool:
+    """It can be taken over: what a limit ended, or nobody could say, is explored again."""
+    return result.state == "done" and result.verdict in ("pass", "fail") and not is_stopped(result)
 
 
 # ---- one cell ------------------------------------------------------------------------------------------------------------
@@ -171,8 +176,11 @@ class _CellRunner:
         kind: str,
         known: KnownFindings | None,
         examining: Examining,
+        before: Mapping[str, CellResult],
     ) -> None:
+        """before: results that may be taken over, by key."""
         self.examining = examining
+        self.before = before
         self.workshop = workshop
         self.known = known or KnownFindings()
         self.results = results
@@ -182,7 +190,6 @@ class _CellRunner:
         self.is_resumed = is_resumed
         self.kind = kind
         self.is_asked = is_asked
-        self.before: dict[str, CellResult] = {}
         self._is_stopped = threading.Event()
 
     def stop(self) -> None:

@@ -29,6 +29,7 @@ from faultline.pipeline import explore, prepared
 from faultline.pipeline.build import Built
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
+from faultline.pipeline.events import Stopped
 from faultline.pipeline.target import Target
 from faultline.pipeline.trace import Trace
 from faultline.pipeline.workshop import Workshop
@@ -412,6 +413,7 @@ def test_a_stopped_matrix_goes_on_where_it_was(
         ({"verdict": "incomplete"}, False),
         ({"verdict": "unknown"}, False),
         ({"state": "stopped"}, False),
+        ({"certificate": samples.certificate(complete=False, stopped=Stopped(17, "40 s limit"))}, False),
         ({"key": "another build"}, False),
     ],
 )
