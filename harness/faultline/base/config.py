@@ -34,7 +34,7 @@ Model = Annotated[str, Meta(min_length=1)]
 """A persistency model, by its name: pipeline/lists.py knows which there are."""
 Flush = Literal["clwb", "clflushopt", "clflush"]
 Start = Literal["create", "workload"]
-FirstCrash = Start | Annotated[int, Meta(ge=1)]
+StartPoint = Start | Annotated[int, Meta(ge=1)]
 """Where power fails first: in the creation of a heap, in what follows it, or in the operation of that index."""
 Probe = Literal["first", "full"]
 ReplayEngine = Literal["in-process", "traced"]
@@ -204,7 +204,7 @@ class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     replay_engine: ReplayEngine | None = None
     allow_incomplete: bool = False
     time_s: Seconds = CELL_TIME_S
-    start: FirstCrash = "create"
+    start: StartPoint = "create"
     probe: Probe = "full"
 
 
@@ -223,7 +223,7 @@ class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     replay_engine: ReplayEngine | None = None
     allow_incomplete: bool | None = None
     time_s: Seconds | None = None
-    start: FirstCrash | None = None
+    start: StartPoint | None = None
     probe: Probe | None = None
 
 

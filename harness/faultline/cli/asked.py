@@ -26,7 +26,7 @@ from faultline.cli.options import (
     known_options,
     workshop_options,
 )
-from faultline.cli.values import FIRST_CRASH, PATH, SECONDS
+from faultline.cli.values import PATH, SECONDS, START
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.lists import check_model, check_strategy, models, strategies
@@ -144,7 +144,7 @@ OF_A_CELL: tuple[Command, ...] = (
     ),
     click.option(
         "--start",
-        type=FIRST_CRASH,
+        type=START,
         help="Where power fails first: in the creation of the heap, in what follows it, or in the operation of that number (0:"
         " create) and what follows it.  [default: create, or what allocator.toml says; with --trace: workload]",
     ),

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from faultline.base.config import FirstCrash, Start
+from faultline.base.config import Start, StartPoint
 from faultline.campaign.shards import Shard
 
 MOST_OPERATIONS = 1 << 24
@@ -38,10 +38,10 @@ class _SecondsValue(click.FloatRange):
         return seconds
 
 
-class _FirstCrashValue(click.ParamType[FirstCrash]):
+class _StartValue(click.ParamType[StartPoint]):
     name = "|".join([*get_args(Start), "operation"])
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> FirstCrash:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> StartPoint:
         if value in get_args(Start):
             return cast(Start, value)
         if not (isinstance(value, str) and value.isascii() and value.isdigit() and 0 < int(value) < MOST_OPERATIONS):
@@ -81,7 +81,7 @@ class _UrlValue(click.types.StringParamType):
         return text
 
 
-FIRST_CRASH = _FirstCrashValue()
+START = _StartValue()
 PATH = _PathValue(path_type=Path)
 SECONDS = _SecondsValue(0, min_open=True)
 SHARD = _ShardValue()

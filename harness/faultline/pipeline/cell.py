@@ -11,11 +11,11 @@ from faultline.base.config import (
     DEFAULT_STRATEGY,
     EXHAUSTIVE_STATES,
     SAMPLES,
-    FirstCrash,
     Flush,
     Model,
     Probe,
     ReplayEngine,
+    StartPoint,
     Strategy,
 )
 
@@ -50,7 +50,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Strategy complete: what runs recoveries, `in-process` or `traced`; None: the fastest engine that sees all of the target."""
     allow_incomplete: bool = False
     """A limit that ends it is no reason to fail: it is not shown as green all the same."""
-    start: FirstCrash = "create"
+    start: StartPoint = "create"
     """Where the first crash positions are: in the creation of the heap, in what follows it, or from an operation on."""
     probe: Probe = "full"
     """How much of the probe script each recovery runs: open, slots, walk and check, or all of it."""

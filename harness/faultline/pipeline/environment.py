@@ -123,16 +123,12 @@ def _revisions(workshop: Workshop, allocators: Iterable[str]) -> str:
 
 
 def revision(root: Path) -> str:
-    """Of a git repository; with a note when the tree is not as committed."""
-
-    def git(*words: str) -> str:
-        run = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
-        if run.returncode != 0:
-            raise InfrastructureError(f"{root}: no commit of git")
-        return run.stdout.strip()
-
-    changed = git("status", "--porcelain", "--untracked-files=no")
-    return git("rev-parse", "--short=12", "HEAD") + (", with uncommitted changes" if changed else "")
+    """Of a git repository; with a note when the tree is not as committed. Raises InfrastructureError where there is none."""
+    commit = _of_git(root, "rev-parse", "--short=12", "HEAD")
+    if not commit:
+        raise InfrastructureError(f"{root}: no commit of git")
+    changed = _of_git(root, "status", "--porcelain", "--untracked-files=no")
+    return commit + (", with uncommitted changes" if changed else "")
 
 
 def repositories(allocators: Iterable[Allocator]) -> list[Repository]:

@@ -35,7 +35,7 @@ from itertools import islice, product
 import msgspec
 
 from faultline.base.cache import Cache, scratch_folder
-from faultline.base.config import FirstCrash
+from faultline.base.config import StartPoint
 from faultline.base.errors import FaultlineError, InfrastructureError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Certificate, Event, Finding, ShrunkState
@@ -95,7 +95,7 @@ def shrink(
         return search.run()
 
 
-def start_of_smaller(spec: CellSpec) -> FirstCrash:
+def start_of_smaller(spec: CellSpec) -> StartPoint:
     """Where power fails first in a smaller workload: it may not have the operation that the cell starts with."""
     return "workload" if isinstance(spec.start, int) else spec.start
 

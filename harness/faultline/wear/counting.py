@@ -224,10 +224,7 @@ def find_workload(workshop: Workshop, subjects: Sequence[Subject], name: str, op
     """One that is the same for all of the subjects, and that each can run: the driver, and malloc in it, can run less than an
     adapter."""
     adapted = [subject.allocator for subject in subjects if subject.allocator is not None]
-    is_made_for_heap = name in ("sizes", "fill", "resur", "big", "defrag", "split") or name.startswith(
-        ("ace:", "defrag:")
-    )
-    if is_made_for_heap and (len(subjects) > 1 or not adapted):
+    if catalogue.is_made_for_heap(name) and (len(subjects) > 1 or not adapted):
         raise BadInputError(
             f"workload {name} is made for the heap of one allocator, wear compares several",
             f"churn, uniform:A:B and workload files are the same for all; {DEFAULT_WORKLOAD} is the default",

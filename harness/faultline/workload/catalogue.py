@@ -60,10 +60,16 @@ GENERATORS = {
 }
 TAKES_OPS = frozenset({"churn", "chain", "names", "reopen", "threads", "graph", "resur", "big"})
 """Workloads that --ops counts the operations of; uniform:A:B is one, too."""
+MADE_FOR_HEAP = frozenset({"sizes", "fill", "resur", "big", "defrag", "split", "ace"})
+"""Workloads that follow from the [heap] of one allocator, and those with numbers behind their names."""
 
 
 def takes_ops(name: str) -> bool:
     return name in TAKES_OPS or name.startswith("uniform:")
+
+
+def is_made_for_heap(name: str) -> bool:
+    return name.partition(":")[0] in MADE_FOR_HEAP
 
 
 def find(name: str, ops: int, seed: int, heap: Heap, cache: Cache, below: Path | None = None) -> Workload:
