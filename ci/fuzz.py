@@ -210,7 +210,7 @@ def says(plant: str, log: str) -> bool:
 
 def run_job(job: Job, seconds: int, seed: int) -> str | None:
     """None when no claim failed."""
-    outcome = fuzz(job, WORK / "corpus" / job.name, round(seconds * job.share), seed)
+    outcome = fuzz(job, WORK / "corpus" / job.name, max(1, round(seconds * job.share)), seed)
     print(f"{job.title}: {'ok' if outcome.code == 0 else 'FAILED'}, {outcome.numbers()}", flush=True)
     if outcome.code == 0:
         return None

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from caches import cache_that_shares_builds
 from command_line import Faultline, assert_one_clear_line
+from page_commands import run_commands
 
 MATRIX = "faultline-matrix.toml"
 
@@ -24,19 +22,8 @@ def shared_cache(root: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("shared_cache")
 def test_the_tutorials_commands_do_what_it_says(root: Path, scripts: Path, tmp_path: Path) -> None:
-    """Each ends with the exit code that stands behind it, else with 0."""
     text = (root / "docs" / "tutorial.md").read_text()
-    commands = re.findall(r"^    \$ (.*?)(?: +# exit code (\d))?$", text, re.MULTILINE)
-    assert len(commands) == 6
-    environment = {**os.environ, "PATH": f"{scripts}:{os.environ['PATH']}"}
-    said = []
-    for command, code in commands:
-        run = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert run.returncode == int(code or 0), f"{command}: {run.stdout}{run.stderr}"
-        said.append(run.stdout)
-    _, red, _, green, matrix, mutation = said
+    _, red, _, green, matrix, mutation = run_commands(text, tmp_path, scripts)
     stores = "stores: lost: the store at shelf_publish (shelf.c:114); recovery read it at shelf_open (shelf.c:78)"
     repair = "repair: clwb and sfence after the store at shelf_publish (shelf.c:114); tried: this finding is gone"
     for words in (stores, repair, "FL004-31672dd3", "  also: FL005 ", "  also: FL007 "):
