@@ -9,6 +9,13 @@ import subprocess
 from pathlib import Path
 
 
+def section(page: str, heading: str) -> str:
+    """What stands below it, up to the next one."""
+    _, _, below = page.partition(f"\n## {heading}\n")
+    assert below, f"no heading {heading}"
+    return below.partition("\n## ")[0]
+
+
 def run_commands(page: str, folder: Path, scripts: Path) -> list[str]:
     """In the folder, one after the other; each ends with the exit code that stands behind it, else with 0. What each printed on
     stdout. scripts: where `faultline` is."""
