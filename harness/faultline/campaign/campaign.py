@@ -8,6 +8,7 @@ stopped campaign if its key, which covers everything that its result is a functi
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -104,6 +105,32 @@ class SilentWatcher:
         pass
 
 
+@dataclass(frozen=True)
+class Order:
+    """What a crew runs. key: of the campaign, on this machine and in this database; earlier: of a position, what a stopped campaign
+    left of it; before: results that may be taken over, by key; begins and keep: to be called when a cell begins somewhere, and with
+    its result."""
+
+    workshop: Workshop
+    key: str
+    specs: list[CellSpec]
+    known: KnownFindings
+    earlier: Callable[[int], CellResult | None]
+    before: Mapping[str, CellResult]
+    begins: Callable[[int, str], None]
+    keep: Callable[[int, CellResult], None]
+
+
+class Crew(Protocol):
+    """Others than this process, who run its cells."""
+
+    def fact(self) -> str:
+        """For the report."""
+
+    def run(self, order: Order) -> list[CellResult]:
+        """All cells, in order. After Ctrl-C what ran is ended, and what it found is kept, before KeyboardInterrupt goes on."""
+
+
 class _StoppedError(Exception):
     """Ctrl-C, as a cell's worker thread sees it at its next step."""
 
@@ -120,28 +147,34 @@ def run_cells(
     examining: Examining = EXAMINING_ALL,
     part: Part | None = None,
     before: Iterable[CellResult] = (),
+    crew: Crew | None = None,
 ) -> list[CellResult]:
     """All cells, `jobs` at a time, results in the order of specs.
 
     is_resumed: explorations that were stopped go on where they were, as those of an unfinished matrix do. known: findings that do
     not fail. part: which shard of a matrix they are. before: results of which those are taken over that have a verdict and the key
-    of a cell here: nothing that they are a function of has changed. Raises InterruptedCampaignError after Ctrl-C, when everything
-    that was found so far has been written.
+    of a cell here: nothing that they are a function of has changed. crew: who runs the cells; None: this process. Raises
+    InterruptedCampaignError after Ctrl-C, when everything that was found so far has been written.
     """
     key = key_of(kind, *(msgspec.json.encode(spec) for spec in specs))
     unfinished = results.unfinished(kind, key)
     where = environment.describe(workshop, {spec.allocator for spec in specs})
     where.part = part
+    if crew is not None:
+        where.facts["cluster"] = crew.fact()
     campaign = results.begin(kind, key, specs, where)
     is_asked = is_resumed
     is_resumed |= kind == "matrix" and unfinished is not None
     whole = {result.key: result for result in before if _is_whole(result)}
-    runner = _CellRunner(
+    runner = CellRunner(
         workshop, results, campaign, unfinished, watcher, is_resumed, is_asked, kind, known, examining, whole
     )
     state: Any = "stopped"
     try:
-        done = run_in_pool(lambda cell: runner.run(*cell), runner.stop, list(enumerate(specs)), jobs)
+        if crew is None:
+            done = run_in_pool(lambda cell: runner.run(*cell), runner.stop, list(enumerate(specs)), jobs)
+        else:
+            done = crew.run(_order_of(runner, key, specs))
         state = "done"
     except KeyboardInterrupt:
         raise InterruptedCampaignError(
@@ -153,6 +186,17 @@ def run_cells(
     return done
 
 
+def _order_of(runner: CellRunner, key: str, specs: list[CellSpec]) -> Order:
+    def earlier(position: int) -> CellResult | None:
+        return runner.results.left_of(key, specs[position]) if runner.is_resumed else None
+
+    def begins(position: int, step: str) -> None:
+        runner.watcher.cell_begins(position, specs[position], step)
+
+    own = key_of(key, socket.gethostname(), str(runner.results.path.absolute()))
+    return Order(runner.workshop, own, specs, runner.known, earlier, runner.before, begins, runner.keep)
+
+
 def _is_whole(result: CellResult) -> bool:
     """It can be taken over: what a limit ended, or nobody could say, is explored again."""
     return result.state == "done" and result.verdict in ("pass", "fail") and not is_stopped(result)
@@ -161,8 +205,8 @@ def _is_whole(result: CellResult) -> bool:
 # ---- one cell ------------------------------------------------------------------------------------------------------------
 
 
-class _CellRunner:
-    """Runs the cells of one campaign; run may be called from several threads."""
+class CellRunner:
+    """Runs the cells of one campaign, or keeps what others found of them; run may be called from several threads."""
 
     def __init__(
         self,
@@ -222,6 +266,14 @@ class _CellRunner:
         self.results.cell(self.campaign, position, result)
         self.watcher.cell_ends(position, result)
         return result
+
+    def keep(self, position: int, result: CellResult) -> None:
+        """What was found elsewhere."""
+        for finding in result.findings:
+            self.results.finding(self.campaign, position, finding)
+        self.known.mark(result)
+        self.results.cell(self.campaign, position, result)
+        self.watcher.cell_ends(position, result)
 
     def _note_stopped(self, result: CellResult) -> None:
         """What can be said of findings without trying repairs is said."""

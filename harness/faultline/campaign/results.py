@@ -319,6 +319,17 @@ class Results:
         found = self._decoded(row[0], CellResult) if row else None
         return found if found and found.certificate and found.certificate.stopped else None
 
+    def left_of(self, key: str, spec: CellSpec) -> CellResult | None:
+        """The last result of the cell in the campaigns of this key since one of them came to its end."""
+        with self._turn() as connection:
+            row = connection.execute(
+                "select cell.result from cell join campaign on campaign.id = cell.campaign"
+                " where campaign.key = ?1 and cell.spec = ?2 and cell.result is not null and campaign.id >"
+                " (select ifnull(max(id), 0) from campaign where key = ?1 and state = 'done') order by campaign.id desc limit 1",
+                (key, _json(spec)),
+            ).fetchone()
+        return self._decoded(row[0], CellResult) if row else None
+
     def end(self, campaign: int, state: Literal["done", "stopped"]) -> None:
         with self._turn() as connection:
             connection.execute("update campaign set state = ? where id = ?", (state, campaign))

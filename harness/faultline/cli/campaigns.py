@@ -13,7 +13,7 @@ import msgspec
 
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.campaign import campaign
-from faultline.campaign.campaign import EXAMINING_ALL, CampaignWatcher, Examining
+from faultline.campaign.campaign import EXAMINING_ALL, CampaignWatcher, Crew, Examining
 from faultline.campaign.known import write_baseline
 from faultline.campaign.recorded import DATABASE_NAME, read_recorded
 from faultline.campaign.results import CellResult, Results, summarise
@@ -52,9 +52,10 @@ def run_campaign(
     report_url: str = "",
     share: Share | None = None,
     before: Iterable[CellResult] = (),
+    crew: Crew | None = None,
 ) -> list[CellResult]:
     """Runs the cells, writes the reports (of what there is, after Ctrl-C too), prints table and summary. share: runs only those of
-    a shard; before: results of which those are taken over that have not changed."""
+    a shard; before: results of which those are taken over that have not changed; crew: who runs them, if not this process."""
     specs = [with_found_workload(workshop, spec) for spec in specs]  # names and files are checked before anything runs
     known = files.read(specs)
     part = None if share is None else part_of(share.shard, specs, share.costs)
@@ -68,7 +69,7 @@ def run_campaign(
     try:
         with CampaignProgress(specs, is_quiet=as_json) as progress:
             campaign.run_cells(
-                workshop, database, kind, specs, jobs, progress, is_resumed, known, examining, part, before
+                workshop, database, kind, specs, jobs, progress, is_resumed, known, examining, part, before, crew
             )
     finally:
         state, results = database.read()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What options take: paths, seconds, where power fails first, shards, and addresses that a browser opens."""
+"""What options take: paths, seconds, where power fails first, shards, clusters, and addresses that a browser opens."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ import click
 
 from faultline.base.config import Start, StartPoint
 from faultline.campaign.shards import Shard
+from faultline.campaign.where import Where
 
 MOST_OPERATIONS = 1 << 24
 """Object ids have 24 bits, and each operation has one."""
 MOST_SHARDS = 1_000
+MOST_WORKERS = 256
+"""Of --cluster local:N."""
+SCHEDULER = re.compile(r"(?:tcp|tls|wss?)://(?:[^\s/:@\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}")
+"""Addresses that Dask takes."""
 
 
 class _PathValue(click.Path):
@@ -66,6 +71,22 @@ class _ShardValue(click.types.StringParamType):
         return Shard(index, count)
 
 
+class _ClusterValue(click.types.StringParamType):
+    name = "cluster"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, Where):
+            return value
+        local = re.fullmatch(r"local:([0-9]{1,4})", str(value))
+        workers = int(local[1]) if local else 0
+        is_address = re.fullmatch(
+            r"(?:tcp|tls|ws|wss)://[^\s/:]+:[0-9]{1,5}|(?:tcp|tls)://\[[0-9a-fA-F:]+\]:[0-9]{1,5}", str(value)
+        )
+        if not is_address and not 1 <= workers <= MOST_WORKERS:
+            self.fail(f"{str(value)!r}: expected tcp://HOST:PORT, or local:N with 1 <= N <= {MOST_WORKERS}", param, ctx)
+        return Where(str(value)) if is_address else Where(workers=workers)
+
+
 class _UrlValue(click.types.StringParamType):
     name = "url"
 
@@ -85,4 +106,5 @@ START = _StartValue()
 PATH = _PathValue(path_type=Path)
 SECONDS = _SecondsValue(0, min_open=True)
 SHARD = _ShardValue()
+CLUSTER = _ClusterValue()
 URL = _UrlValue()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import click
@@ -11,10 +12,14 @@ import msgspec
 
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
 from faultline.base.text import count
+from faultline.campaign.campaign import Crew
+from faultline.campaign.cluster import cluster_at
 from faultline.campaign.matrix import cells_of_matrix, read_matrix
+from faultline.campaign.part import Places
 from faultline.campaign.recorded import read_recorded
 from faultline.campaign.results import CellResult, summarise
 from faultline.campaign.shards import Shard
+from faultline.campaign.where import Where
 from faultline.cli.campaigns import Share, run_campaign
 from faultline.cli.cells import matrix_path
 from faultline.cli.options import (
@@ -22,13 +27,14 @@ from faultline.cli.options import (
     DEFAULT_OUT,
     KnownFiles,
     allow_incomplete_option,
+    is_given,
     json_option,
     known_options,
     report_url_option,
     verbose_option,
     workshop_options,
 )
-from faultline.cli.values import PATH, SHARD
+from faultline.cli.values import CLUSTER, PATH, SHARD
 from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal import streams
 
@@ -54,6 +60,12 @@ from faultline.report.terminal import streams
     help="Explore only what has changed since an earlier campaign (folder, results.sqlite or results.json): a cell whose build,"
     " workload and engine are the same is taken over.",
 )
+@click.option(
+    "--cluster",
+    type=CLUSTER,
+    metavar="ADDRESS",
+    help="Run the cells on the workers of Dask distributed: tcp://HOST:PORT of its scheduler, or local:N for N processes here.",
+)
 @allow_incomplete_option
 @verbose_option
 @known_options
@@ -67,6 +79,7 @@ def command(
     costs: Path | None,
     changed: Path | None,
     jobs: int | None,
+    cluster: Where | None,
     out: Path,
     files: KnownFiles,
     as_json: bool,
@@ -86,23 +99,35 @@ def command(
         raise BadInputError("--costs is about shards, and none is asked for", "give --shard I/N, too")
     share = None if shard is None else Share(shard, read_recorded(costs).results if costs else [])
     before = read_recorded(changed).results if changed else []
+    if cluster is not None and is_given("jobs"):
+        raise BadInputError("--jobs is about this process, and --cluster has others run the cells", "give one of them")
     jobs = jobs or len(os.sched_getaffinity(0))
-    results = run_campaign(
-        workshop,
-        "matrix",
-        specs,
-        jobs,
-        out,
-        as_json,
-        files,
-        is_verbose=is_verbose,
-        report_url=report_url,
-        share=share,
-        before=before,
-    )
+    with _crew(cluster, workshop) as crew:
+        results = run_campaign(
+            workshop,
+            "matrix",
+            specs,
+            jobs,
+            out,
+            as_json,
+            files,
+            is_verbose=is_verbose,
+            report_url=report_url,
+            share=share,
+            before=before,
+            crew=crew,
+        )
     if changed is not None:
         _say_taken_over(changed, results)
     return exit_code_of_matrix(results)
+
+
+def _crew(cluster: Where | None, workshop: Workshop) -> AbstractContextManager[Crew | None]:
+    if cluster is None:
+        return nullcontext()
+    heaps = workshop.heap_folder
+    places = Places(str(workshop.cache.folder), str(workshop.engine.path.absolute()), str(heaps) if heaps else "")
+    return cluster_at(cluster, places, streams.note)
 
 
 def _say_taken_over(path: Path, results: list[CellResult]) -> None:
