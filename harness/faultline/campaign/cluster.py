@@ -65,6 +65,7 @@ def cluster_at(where: Where, places: Places, say: Callable[[str], None]) -> Iter
                         host="127.0.0.1",
                         scheduler_port=0,
                         dashboard_address=None,
+                        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # else it answers on 8787 all the same
                         memory_limit=0,
                         silence_logs=logging.CRITICAL,
                     )
