@@ -59,6 +59,7 @@ SUMS = "sha256"
 """In a folder of the cache: the layout, and the sum of each file in it."""
 
 
+@functools.cache
 def project_root() -> Path:
     """The clone, or what a wheel installed of one: allocators, runner and tracers are built from its sources."""
     package = Path(__file__).resolve().parents[1]

@@ -45,11 +45,34 @@ class Inputs(msgspec.Struct, frozen=True):
             yield name
             yield content_of(place_of(root, name))
         yield "hiding"
-        yield from (name for name in self.hiding if place_of(root, name).is_file())
+        yield from _files_of(root, self.hiding)
 
     def are_younger(self, root: Path, time_ns: int) -> bool:
         """Whether one was written since."""
         return any(_mtime_ns(place_of(root, name)) > time_ns for name in self.read)
+
+
+def _files_of(root: Path, names: Iterable[str]) -> Iterator[str]:
+    """Those that are there. Of the many that are not, most lie in few folders: each is listed once."""
+    listed: dict[str, frozenset[str] | None] = {}
+    for name in names:
+        folder, _, last = name.rpartition("/")
+        if folder not in listed:
+            listed[folder] = _entries_of(place_of(root, f"{folder}/" if name.startswith("/") else folder))
+        entries = listed[folder]
+        if (entries is None or last in entries) and place_of(root, name).is_file():
+            yield name
+
+
+def _entries_of(folder: Path) -> frozenset[str] | None:
+    """None: it may not be listed, which keeps no compiler from opening a file in it."""
+    try:
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in entries)
+    except PermissionError:
+        return None
+    except OSError:
+        return frozenset()
 
 
 def _mtime_ns(path: Path) -> int:

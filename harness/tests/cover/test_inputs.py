@@ -15,7 +15,7 @@ from faultline.base import cache as cache_module
 from faultline.base.cache import Cache
 from faultline.base.config import Allocator, find_allocator
 from faultline.pipeline import build
-from faultline.pipeline.inputs import first_rule
+from faultline.pipeline.inputs import Inputs, first_rule
 from foreign.foreign_project import DESCRIPTION
 
 
@@ -263,3 +263,24 @@ def test_rules_name_files_of_any_name(tmp_path: Path) -> None:
     rule = tmp_path / "rule.d"
     rule.write_text("out.o: a.c with\\ space.h \\\n  cost$$.h hash\\#tag.h\n\na.c:\n\nb.h:\n")
     assert first_rule(rule) == ["a.c", "with space.h", "cost$.h", "hash#tag.h"]
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_what_comes_to_hide_a_header_is_noticed_where_no_folder_may_be_listed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_listed: bool
+) -> None:
+    def refuse(folder: Path) -> None:
+        raise PermissionError(folder)
+
+    if not is_listed:
+        monkeypatch.setattr("faultline.pipeline.inputs.os.scandir", refuse)
+    (tmp_path / "include" / "a").mkdir(parents=True)
+    (tmp_path / "include" / "folder.h").mkdir()
+    outside = tmp_path / "outside.h"
+    names = ["hidden.h", "include/a/hidden.h", "include/folder.h", "include/none/hidden.h", str(outside)]
+    inputs = Inputs([], names)
+    root = tmp_path
+    assert list(inputs.contents(root)) == ["hiding"]
+    for name in ("hidden.h", "include/a/hidden.h", str(outside)):
+        (root / name).touch()
+    assert list(inputs.contents(root)) == ["hiding", "hidden.h", "include/a/hidden.h", str(outside)]
