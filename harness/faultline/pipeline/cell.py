@@ -66,15 +66,18 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def workload_text(self) -> str:
-        """churn 300, flush instruction where it is not the usual one."""
+        """churn 300, flush instruction and model where they are not the usual ones."""
         size = f" {self.ops}" if self.ops else ""
-        return f"{self.workload_name}{size}" + (f" {self.flush}" if self.flush != "clwb" else "")
+        return f"{self.workload_name}{size}{self._unusual()}"
+
+    def _unusual(self) -> str:
+        return "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
 
     @property
     def name(self) -> str:
         """As tables and reports call it: nvm_malloc, churn, ops and seed where they matter, mutant."""
         size = f" --ops {self.ops} --seed {self.seed}" if self.ops else ""
-        variant = "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
+        variant = self._unusual()
         variant += f" --start {self.start}" if self.start != "create" and not self.trace else ""
         variant += " --probe first" if self.probe == "first" else ""
         variant += f" --trace {PurePath(self.trace).name}" if self.trace else ""

@@ -13,6 +13,7 @@ import pytest
 from command_line import Faultline
 from faultline.base.errors import BadInputError
 from faultline.campaign.matrix import read_matrix
+from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.lists import check_model, models
 
@@ -107,3 +108,12 @@ def test_a_matrix_may_choose_every_model(engine: Engine, tmp_path: Path) -> None
 def test_the_page_on_models_has_a_row_for_each(engine: Engine, root: Path) -> None:
     rows = [line for line in (root / "docs" / "model.md").read_text().splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows] == list(models(engine))
+
+
+def test_the_rows_of_two_models_are_told_apart() -> None:
+    def text(model: str, flush: str) -> str:
+        return CellSpec("toy", "churn", 300, 1, "complete", model, flush).workload_text
+
+    assert text("px86", "clwb") == "churn 300"
+    assert text("eadr", "clwb") == "churn 300 eadr"
+    assert text("process-crash", "clflush") == "churn 300 clflush process-crash"
