@@ -16,26 +16,41 @@ if TYPE_CHECKING:
     from hypothesis import settings
     from hypothesis.strategies import SearchStrategy
 
+    from faultline.testing.machine import ProgramMachine
     from faultline.testing.outcomes import CrashConsistencyError, UndecidedError
     from faultline.testing.program import Program
 
+    machine_settings: settings
     native_settings: settings
 
-__all__ = ["CrashConsistencyError", "Program", "UndecidedError", "native_settings", "programs", "sizes"]
+__all__ = [
+    "CrashConsistencyError",
+    "Program",
+    "ProgramMachine",
+    "UndecidedError",
+    "machine_settings",
+    "native_settings",
+    "programs",
+    "sizes",
+]
 
 _MODULES = {
     "CrashConsistencyError": "outcomes",
     "Program": "program",
+    "ProgramMachine": "machine",
     "UndecidedError": "outcomes",
+    "machine_settings": "machine",
     "native_settings": "strategies",
 }
+_OF_HYPOTHESIS = ("machine", "strategies")
+"""Modules that need it."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if _MODULES[name] == "strategies":
-        return getattr(_strategies(name), name)
+    if _MODULES[name] in _OF_HYPOTHESIS:
+        _check_hypothesis(name)
     from importlib import import_module
 
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
@@ -61,12 +76,16 @@ def _folder_of_caller() -> Path:
 
 
 def _strategies(asked: str) -> Any:
+    _check_hypothesis(asked)
+    from faultline.testing import strategies
+
+    return strategies
+
+
+def _check_hypothesis(asked: str) -> None:
     try:
         import hypothesis  # noqa: F401
     except ModuleNotFoundError:
         raise ImportError(
             f"faultline.testing.{asked} needs Hypothesis, which is not installed: pip install hypothesis"
         ) from None
-    from faultline.testing import strategies
-
-    return strategies

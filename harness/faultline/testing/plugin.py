@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -197,6 +197,9 @@ def explore(pytestconfig: pytest.Config) -> Explore:
 class Session:
     """One run of pytest, or one worker of it."""
 
+    running: ClassVar[Session | None] = None
+    """Whose test is being run."""
+
     def __init__(self, settings: dict[str, Any]) -> None:
         self.out = settings.get("out")
         self._settings = {name: value for name, value in settings.items() if name not in OF_SUMMARY}
@@ -214,11 +217,13 @@ class Session:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        before, Session.running = Session.running, self
         self._item = item
         try:
             return (yield)
         finally:
             self._item = None
+            Session.running = before
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
@@ -227,9 +232,13 @@ class Session:
         try:
             return (yield)
         except Exception as error:
-            if self._explorer is not None:
-                self._explorer.explain_examples(error)
+            self.explain(error)
             raise
+
+    def explain(self, error: BaseException) -> None:
+        """Of a test that Hypothesis ended."""
+        if self._explorer is not None:
+            self._explorer.explain_examples(error)
 
     def _explore_marked(self, item: pytest.Item) -> None:
         callspec = getattr(item, "callspec", None)
@@ -275,3 +284,12 @@ class Session:
     def _say(terminalreporter: pytest.TerminalReporter, lines: Iterable[str]) -> None:
         for line in lines:
             terminalreporter.write_line(line)
+
+
+def running() -> Session:
+    """The session whose test is being run. Raises RuntimeError where pytest runs none."""
+    if Session.running is None:
+        raise RuntimeError(
+            "no test of pytest is being run, or `-p no:faultline` left its plugin out: pytest runs what explores"
+        )
+    return Session.running

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import rule
 
-from faultline.testing import Program
+from faultline.base.errors import BadInputError
+from faultline.testing import Program, ProgramMachine
 from faultline.testing.strategies import NEAR_BYTES, Abilities, programs_of, sizes_of
 from plugin.users_repository import FINDING, make_allocator, use
 
@@ -79,6 +82,29 @@ def test_no_size_is_nothing_or_more_than_a_part_of_the_heap(data: st.DataObject)
 
 # ---- with an allocator ------------------------------------------------------------------------------------------------------
 
+OF_CI_SYSTEMS = (
+    "CI",
+    "TF_BUILD",
+    "BUILDKITE",
+    "CIRCLECI",
+    "CIRRUS_CI",
+    "GITHUB_ACTIONS",
+    "GITLAB_CI",
+    "TEAMCITY_VERSION",
+)
+"""Where one of these is set Hypothesis keeps no database."""
+
+
+def at_a_desk(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OF_CI_SYSTEMS:
+        monkeypatch.delenv(name, raising=False)
+
+
+def said_of_failure(ended: pytest.RunResult) -> list[str]:
+    """Where one of these is set, pytest says it again at the end."""
+    return [line.removeprefix("E").strip() for line in ended.outlines if line.startswith("E  ")]
+
+
 TEST = """
 from hypothesis import Phase, given, settings
 from faultline.testing import native_settings, programs
@@ -92,17 +118,18 @@ def test_any_program(explore, program):
 
 @pytest.mark.slow
 def test_a_failing_program_is_shrunk_by_hypothesis_explained_once_and_replayed(
-    pytester: pytest.Pytester, root: Path
+    pytester: pytest.Pytester, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    at_a_desk(monkeypatch)
     use(pytester, make_allocator(root, pytester.path / "own", is_mended=False))
     pytester.makepyfile(TEST.format(count=10, more=""))
     found = pytester.runpytest_subprocess()
     found.assert_outcomes(failed=1)
-    said = [line.removeprefix("E").strip() for line in found.outlines if line.startswith("E  ")]
+    said = said_of_failure(found)
     assert any(FINDING in line for line in said)
     assert "program: Program('allocate 0 1')" in said, "the fewest operations"
     assert "program=Program('allocate 0 1')," in said
-    explained = [line for line in found.outlines if re.match(r"E? *(repair|shrunk): ", line)]
+    explained = [line for line in said if line.startswith(("repair: ", "shrunk: "))]
     assert len(explained) == 2, "once, at the end"
     assert not any("harness/faultline" in line for line in found.outlines), "no lines of ours"
     pytester.makepyfile(TEST.format(count=10, more=", phases=[Phase.reuse]"))
@@ -136,3 +163,118 @@ def test_without_hypothesis_the_plugin_works_and_strategies_say_what_is_missing(
     for name in ("programs", "sizes", "native_settings"):
         line = f"E   ImportError: faultline.testing.{name} needs Hypothesis, which is not installed: pip install hypothesis"
         assert line in ended.outlines
+
+
+# ---- rules of their own -----------------------------------------------------------------------------------------------------
+
+MACHINE = """
+from hypothesis.stateful import Bundle, consumes, rule
+from faultline.testing import ProgramMachine, sizes
+
+class Shelf(ProgramMachine):
+    allocator = "toy"
+    objects = Bundle("objects")
+
+    @rule(target=objects, size=sizes("toy"))
+    def put(self, size):
+        return self.allocate(size)
+
+    @rule(slot=consumes(objects))
+    def take(self, slot):
+        self.free(slot)
+
+TestShelf = Shelf.TestCase
+"""
+FEW = """
+from hypothesis import settings
+from faultline.testing import machine_settings
+TestShelf.settings = settings(machine_settings, max_examples=5, stateful_step_count=3)
+"""
+
+
+@pytest.mark.slow
+def test_a_machine_with_rules_of_its_own_shrinks_to_the_fewest_and_is_explained_once(
+    pytester: pytest.Pytester, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_a_desk(monkeypatch)
+    use(pytester, make_allocator(root, pytester.path / "own", is_mended=False))
+    pytester.makepyfile(MACHINE + FEW)
+    found = pytester.runpytest_subprocess()
+    found.assert_outcomes(failed=1)
+    said = said_of_failure(found)
+    assert any(FINDING in line for line in said)
+    assert "program: Program('allocate 0 1')" in said, "the fewest operations"
+    steps = [line for line in said if line.startswith("state.")]
+    assert steps == ["state.teardown()"], "and the steps that make it"
+    assert any(line.endswith("state.put(size=1)") for line in said)
+    assert len([line for line in said if line.startswith(("repair: ", "shrunk: "))]) == 2, "once, at the end"
+
+
+@pytest.mark.slow
+def test_the_machine_of_the_page_is_green_on_a_mended_allocator(pytester: pytest.Pytester, root: Path) -> None:
+    use(pytester, make_allocator(root, pytester.path / "own", is_mended=True))
+    page = (root / "docs" / "pytest.md").read_text()
+    (code,) = re.findall(r"^    from hypothesis.stateful .*?TestCase$", page, re.MULTILINE | re.DOTALL)
+    pytester.makepyfile(textwrap.dedent(code) + FEW)
+    ended = pytester.runpytest_subprocess()
+    ended.assert_outcomes(passed=1)
+    (line,) = (line for line in ended.outlines if line.startswith("summary: "))
+    assert re.match(r"summary: cells=[1-5] findings=0 ", line)
+
+
+class Transactions(ProgramMachine):
+    allocator = "toy"
+
+    @rule()
+    def nothing(self) -> None:
+        """A machine has a rule."""
+
+
+def test_a_machine_writes_what_a_workload_file_can_have() -> None:
+    machine = Transactions()
+    assert [machine.allocate(64), machine.allocate(8)] == [0, 1]
+    machine.free(0)
+    assert machine.allocate(32) == 0, "the first that is empty"
+    machine.do("begin")
+    assert machine.is_in_transaction
+    machine.reallocate(1, 200)
+    assert dict(machine.live) == {0: 32, 1: 200}
+    lines = ["allocate 0 64", "allocate 1 8", "free 0", "allocate 0 32", "begin", "reallocate 1 200", "commit"]
+    assert list(machine.program.lines) == lines, "what is open is committed"
+
+
+@pytest.mark.parametrize("line", ["free 0", "commit", "allocate 0", "fry 0"])
+def test_a_line_that_is_not_possible_is_said_and_not_written(line: str) -> None:
+    machine = Transactions()
+    with pytest.raises(BadInputError, match=re.escape(line)):
+        machine.do(line)
+    machine.do("allocate 0 8")
+    assert list(machine.program.lines) == ["allocate 0 8"]
+
+
+def test_a_machine_of_a_graph_has_links() -> None:
+    class Graph(Transactions):
+        layout = "graph"
+
+    machine = Graph()
+    for line in ("allocate 0 64", "allocate 2 64", "link 0 1 2"):
+        machine.do(line)
+    assert machine.program.text().splitlines()[1] == "slots 3 graph"
+
+
+def test_a_rule_that_fails_is_the_failure_and_nothing_is_explored(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "from hypothesis.stateful import rule\n"
+        "from faultline.testing import ProgramMachine\n"
+        "class Wrong(ProgramMachine):\n"
+        "    allocator = 'nowhere'\n"
+        "    @rule()\n"
+        "    def fail(self):\n"
+        "        self.do('allocate 0 8')\n"
+        "        raise ValueError('of the rule')\n"
+        "TestWrong = Wrong.TestCase\n"
+    )
+    ended = pytester.runpytest_subprocess()
+    ended.assert_outcomes(failed=1)
+    assert any("ValueError: of the rule" in line for line in ended.outlines)
+    assert not any("nowhere" in line and "error:" in line for line in ended.outlines)
