@@ -23,6 +23,7 @@ import bench_explore
 import bench_mutants
 import bench_pallocator
 import bench_peers
+import bench_programs
 from bench_parts import Bench, Part, run_part
 
 from faultline.base.cache import Cache, project_root, scratch_folder
@@ -43,6 +44,7 @@ PARTS: dict[str, Part] = {
         *bench_mutants.PARTS,
         bench_basics.MATRIX,
         *bench_peers.PARTS,
+        *bench_programs.PARTS,
     )
 }
 

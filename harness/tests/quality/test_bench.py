@@ -301,6 +301,31 @@ def test_every_mutant_ends_with_what_a_person_needs(root: Path, tmp_path: Path) 
     assert {mutant: what for mutant, what in lacking.items() if what} == {}
 
 
+@pytest.mark.slow
+def test_random_programs_find_a_mutant_and_the_table_says_which_they_did_not(root: Path, tmp_path: Path) -> None:
+    import bench_programs
+    from bench_parts import Bench
+
+    found = bench_programs.hunt(
+        Bench(root, Cache(root / ".faultline"), Engine(), tmp_path), "nvm_malloc", "MISSING_FLUSH_LINK", 60
+    )
+    assert found["found"] == "FL010"
+    assert found["examples"] >= 1
+    rows = [
+        {"allocator": "nvm_malloc", "mutant": "", "rule": "", "found": "", "examples": 120, "wall_s": 60.0},
+        {"allocator": "nvm_malloc", "mutant": "MISSING_FLUSH_LINK", "rule": "FL010", **found, "wall_s": 30.0},
+        {"allocator": "nvm_malloc", "mutant": "ANOTHER", "rule": "FL004", "found": "", "examples": 80, "wall_s": 60.0},
+    ]
+    lines = bench_programs.in_words(rows, False)
+    assert (
+        lines[0]
+        == "mutants found by random programs within 60 s each: 1 of 2 (goal 90%), 1 of them by their own rule first"
+    )
+    assert lines[1] == "allocators as they are with a finding: 0 of 1 (goal 0)"
+    assert "  nvm_malloc: 2.00 examples a second (goal 3)" in lines
+    assert "  nvm_malloc ANOTHER: not found, 80 examples, 60.0 s" in lines
+
+
 def test_an_unknown_part_is_bad_input(root: Path) -> None:
     run = subprocess.run(
         [sys.executable, "ci/bench.py", "nothing"], cwd=root, capture_output=True, text=True, check=False
