@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define FL_PROTOCOL_VERSION 13u /* in each answer but the heap report */
-#define FL_REPORT_VERSION 8u    /* in the heap report */
+#define FL_REPORT_VERSION 9u    /* in the heap report */
 
 #define FL_UNIT_BYTES 8u
 
@@ -199,7 +199,7 @@ struct fl_section {
 };
 
 enum fl_section_kind {
-    FL_SECTION_OPEN = 1,   /* status of open. value: enum fl_open_kind */
+    FL_SECTION_OPEN = 1,   /* status of open. value: enum fl_open_kind, and FL_OPEN_NOT_MOVED */
     FL_SECTION_FILES,      /* payload: count NUL-terminated names, position = file number in this report */
     FL_SECTION_SLOTS,      /* payload: fl_slot_entry, non-null slots in order. value: slot count */
     FL_SECTION_WALK,       /* payload: fl_block_entry in order of file and offset. value: sum of the file sizes, bytes */
@@ -230,6 +230,7 @@ enum fl_open_kind {
     FL_OPEN_NOT_TOLD = 0,
     FL_OPEN_AS_CLOSED = 1,
     FL_OPEN_RECOVERED = 2,
+    FL_OPEN_NOT_MOVED = 4, /* of a heap that is relocated: nothing of it is mapped where it was to be */
 };
 
 struct fl_slot_entry {

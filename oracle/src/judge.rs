@@ -48,6 +48,8 @@ pub struct HeapShape {
     pub limit_bytes: u64,
     /// Slots of the workload. The heap has more: those from this number on are the probe's.
     pub slots: u32,
+    /// Recoveries map it at other addresses than the workload did.
+    pub is_relocated: bool,
 }
 
 /// Answers for the bytes of objects. Whoever owns the crash image implements it.
@@ -231,7 +233,10 @@ impl<'a> Judge<'a> {
         }
         let Some(life) = self.report.life(0) else { return };
         match life.open {
-            Some(Status::Ok) => self.judge_clean_close(life),
+            Some(Status::Ok) => {
+                self.judge_address(life);
+                self.judge_clean_close(life);
+            }
             Some(status) => return self.judge_refusal(life, status),
             None if self.report.outcome == Outcome::Done => {
                 return self.unknown("the heap report does not say what open answered".to_owned());
@@ -243,6 +248,22 @@ impl<'a> Judge<'a> {
             self.judge_later_lives(&first_part);
             self.out.happened = first_part.happened;
             self.out.unclear = first_part.unclear;
+        }
+    }
+
+    /// FL015: all that is judged of this heap is judged where it is mapped. That something breaks only there is for those to say who recover
+    /// it where it was made, too.
+    fn judge_address(&mut self, life: &Life) {
+        if !self.contract.promises(RuleId::NotRelocatable) || !self.shape.is_relocated {
+            return;
+        }
+        if life.is_not_moved {
+            self.not_judged(
+                RuleId::NotRelocatable,
+                "promised and not judged: the adapter does not map at address_hint",
+            );
+        } else {
+            self.out.judged.insert(RuleId::NotRelocatable);
         }
     }
 
@@ -304,8 +325,8 @@ impl<'a> Judge<'a> {
         if self.history.generations().len() == 1 {
             self.not_judged(RuleId::LaterGeneration, "no crash after the first is explored");
         }
-        if self.contract.promises(RuleId::NotRelocatable) {
-            self.not_judged(RuleId::NotRelocatable, "promised and not judged: relocatable");
+        if self.contract.promises(RuleId::NotRelocatable) && !self.shape.is_relocated {
+            self.not_judged(RuleId::NotRelocatable, "promised and not judged: relocatable, without FL_CAN_RELOCATE");
         }
         if self.contract.promises(RuleId::CorruptionMissed) {
             let kinds = self.contract.detects.join(", ");

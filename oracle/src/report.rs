@@ -27,7 +27,7 @@ pub use parse::ReportError;
 /// First bytes of a report, "FLHR".
 pub const MAGIC: u32 = 0x5248_4c46;
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Lives of a full probe.
 pub const LIFE_COUNT: usize = 7;
 /// Of a twin, copies of the process that executed the workload: one emptied the open heap and drained it, another closed it.
@@ -193,6 +193,8 @@ pub struct Life {
     pub open: Option<Status>,
     /// Whether it had to recover, if the adapter tells; else it took the heap as a close had left it.
     pub has_recovered: Option<bool>,
+    /// The heap was to be mapped at another address than it was made at, and nothing of it is mapped there.
+    pub is_not_moved: bool,
     /// All slots that are not null.
     pub slots: Option<Slots>,
     /// The objects that the workload's slots reach, where objects hold references to objects.

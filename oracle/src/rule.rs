@@ -63,7 +63,7 @@ rules! {
     LaterGeneration = 14, "a crash in a later generation breaks it",
         "another crash breaks what was in order after the crash before it";
     NotRelocatable = 15, "recovery at another mapping address breaks",
-        "a heap that may be mapped elsewhere is not the same there; not judged yet";
+        "a heap that may be mapped elsewhere breaks another rule there, and none where it was made";
     CorruptionMissed = 16, "injected corruption not detected as promised",
         "damage that the contract promises to detect is not detected; not judged yet";
     FailsWithoutCrash = 17, "the target fails without a power failure",

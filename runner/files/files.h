@@ -75,6 +75,8 @@ bool vfs_is_heap_mapped(void);
 bool vfs_overlaps(int fd, uint64_t offset, uint64_t bytes);
 /* Stores were made to private mappings in this range, which would be lost by unmapping it. */
 bool vfs_is_modified(uintptr_t address, uint64_t bytes);
+/* A file of the heap is mapped from somewhere in this range on. */
+bool vfs_maps_in(uintptr_t address, uint64_t bytes);
 /* The range holds private mappings that stand in for shared ones. */
 bool vfs_stands_in(uintptr_t address, uint64_t bytes);
 void vfs_note_mapping(uintptr_t address, uint64_t bytes, int fd, uint64_t offset, bool is_shared, int protection);

@@ -156,6 +156,13 @@ bool vfs_is_heap_mapped(void) {
     return false;
 }
 
+bool vfs_maps_in(uintptr_t address, uint64_t bytes) {
+    for (size_t i = 0; i < mappings.count; i++)
+        if (mappings.list[i].start - address < bytes)
+            return true;
+    return false;
+}
+
 bool vfs_stands_in(uintptr_t address, uint64_t bytes) {
     for (size_t i = 0; i < mappings.count; i++) {
         const struct mapping *mapping = &mappings.list[i];

@@ -12,8 +12,24 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Of a heap that is relocated: how far from the hint. Life 0 and the first life on each copy open a heap that was made at the hint, each
+ * other life what the one before it left. No two of them are congruent modulo 64 KiB. */
+#define NEAR 0x10000003000ull
+#define FAR 0x20000005000ull
+static const uint64_t MOVED[FL_LAST_LIFE + 1] = {NEAR, NEAR, 0, FAR, NEAR, FAR, 0};
+
+/* A generation opens what the one before it left, and life 0 what the last one did. */
+static uint64_t moved(const struct probe *probe, uint32_t life, enum life_kind kind) {
+    if (!probe->is_relocated)
+        return 0;
+    if (kind == LIFE_TRACED)
+        return probe->generation % 2 == 1 ? FAR : 0;
+    return MOVED[life];
+}
+
 struct run {
     const struct probed_heap *probed;
+    uint32_t life;
     enum life_kind kind;
     enum vfs_mode mode;
 };
@@ -23,7 +39,9 @@ static void live(void *context) {
     const struct probed_heap *probed = run->probed;
     vfs_on_failure((void (*)(const char *))report_broken);
     vfs_set(inprocess_is_running() ? VFS_IN_PROCESS : run->mode, probed->base, probed->copy, probed->tree);
-    probe_life(&probed->probe, run->kind);
+    struct probe probe = probed->probe;
+    probe.options.address_hint += moved(&probe, run->life, run->kind);
+    probe_life(&probe, run->kind);
 }
 
 /* A copy that stays behind would be the next run's: that ends the runner. */
@@ -54,7 +72,7 @@ static bool copy_image(const struct probed_heap *probed) {
 
 /* One life, in its own process. True: go on with the next. */
 static bool run_life(const struct probed_heap *probed, uint32_t life, enum life_kind kind, enum vfs_mode mode) {
-    struct run run = {probed, kind, mode};
+    struct run run = {probed, life, kind, mode};
     uint32_t signal = 0;
     report_life(life);
     loads_life(life);

@@ -72,10 +72,15 @@ static enum fl_open_kind open_kind(const struct life *life) {
     return life->adapter->has_recovered(life->heap) ? FL_OPEN_RECOVERED : FL_OPEN_AS_CLOSED;
 }
 
+static bool is_moved(const struct fl_heap_options *options) { return vfs_maps_in(options->address_hint, options->limit_bytes); }
+
 static int open_heap(struct life *life) {
     report_stage(FL_SECTION_OPEN);
     int status = life->adapter->open(&life->probe->options, &life->heap);
-    report_status(life, FL_SECTION_OPEN, status, status == FL_OK ? open_kind(life) : FL_OPEN_NOT_TOLD);
+    uint64_t kind = status == FL_OK ? open_kind(life) : FL_OPEN_NOT_TOLD;
+    if (status == FL_OK && life->probe->is_relocated && !is_moved(&life->probe->options))
+        kind |= FL_OPEN_NOT_MOVED;
+    report_status(life, FL_SECTION_OPEN, status, kind);
     report_result()->open_status = (uint32_t)status;
     return status;
 }

@@ -192,7 +192,7 @@ static int check_name(struct nvm_heap *heap, uint32_t number) {
     const struct nvm_name *name = nvm_names_find(heap, id);
     struct nvm_region region;
     if (entry->state != NVM_ENTRY_USED || !is_taken || name == NULL || !name->is_used || name->number != number ||
-        name->object != entry->object)
+        name->object != nvm_object_of(heap, entry))
         return nvm_fail(NVM_CORRUPT, "object table entry %u differs from its volatile copy", number);
     if (nvm_region_of(heap, nvm_heap_absolute(heap, name->object), &region) != NVM_OK || nvm_region_is_reserved(heap, &region) ||
         nvm_heap_usable_bytes(heap, nvm_heap_absolute(heap, name->object)) == 0)

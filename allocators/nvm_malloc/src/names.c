@@ -195,6 +195,15 @@ struct nvm_entry *nvm_entry_at(const struct nvm_heap *heap, uint32_t number) {
     return &nvm_chunk_at(heap, number / NVM_TABLE_ENTRIES)->table[number % NVM_TABLE_ENTRIES];
 }
 
+uint64_t nvm_object_of(const struct nvm_heap *heap, const struct nvm_entry *entry) {
+#if defined(MUTANT_NAME_ABSOLUTE)
+    return entry->object - (uint64_t)heap->base;
+#else
+    (void)heap;
+    return entry->object;
+#endif
+}
+
 /* The state shares its word with the first characters of the id: one atomic store. */
 static void store_entry_state(struct nvm_entry *entry, enum nvm_entry_state state) {
     uint64_t word;
@@ -289,16 +298,17 @@ static bool settle_entry(struct nvm_entry *entry, struct nvm_header *header, uin
 static int load_entry(struct nvm_heap *heap, uint32_t number) {
     struct nvm_entry *entry = nvm_entry_at(heap, number);
     struct nvm_header *header;
+    uint64_t object = nvm_object_of(heap, entry);
     uint8_t slot;
     if (entry->state == NVM_ENTRY_EMPTY)
         return NVM_OK;
-    if (entry->state > NVM_ENTRY_FREEING || entry->id[0] == '\0' || !locate(heap, entry->object, &header, &slot))
+    if (entry->state > NVM_ENTRY_FREEING || entry->id[0] == '\0' || !locate(heap, object, &header, &slot))
         return nvm_fail(NVM_CORRUPT, "object table entry %u is damaged: state %u, object %#llx", number, entry->state,
-                        (unsigned long long)entry->object);
+                        (unsigned long long)object);
     bool is_activated = is_activated_on_media(header, slot);
     if (entry->state == NVM_ENTRY_USED && !is_activated)
         return nvm_fail(NVM_CORRUPT, "object table entry %u names an object at %#llx that is not allocated", number,
-                        (unsigned long long)entry->object);
+                        (unsigned long long)object);
 #if defined(MUTANT_SETTLED_ENTRY_IS_FREE)
     const bool is_settled = entry->state != NVM_ENTRY_USED;
 #endif
@@ -309,7 +319,7 @@ static int load_entry(struct nvm_heap *heap, uint32_t number) {
     memcpy(id, entry->id, NVM_ID_BYTES);
     if (find(&heap->names, id) != NULL)
         return nvm_fail(NVM_CORRUPT, "object table entry %u: the id '%s' is there twice", number, id);
-    struct nvm_name *name = add_name(&heap->names, id, number, entry->object);
+    struct nvm_name *name = add_name(&heap->names, id, number, object);
     if (name == NULL)
         return nvm_fail(NVM_ERROR, "out of volatile memory for a name");
     name->is_used = true;
@@ -371,7 +381,13 @@ static int activate_id(struct nvm_heap *heap, const char *id) {
     if (region_of_name(heap, name, &region) != NVM_OK || !nvm_region_is_reserved(heap, &region))
         return nvm_fail(NVM_INVALID, "the object of the id '%s' was activated or freed without its id", id);
     struct nvm_entry *entry = nvm_entry_at(heap, name->number);
+#if defined(MUTANT_NAME_ABSOLUTE)
+    struct nvm_name absolute = *name;
+    absolute.object += (uint64_t)heap->base;
+    store_entry(entry, &absolute);
+#else
     store_entry(entry, name);
+#endif
     int status = nvm_region_activate(heap, &region, &(struct nvm_links){0});
     store_entry_state(entry, status == NVM_OK ? NVM_ENTRY_USED : NVM_ENTRY_EMPTY);
     name->is_used = status == NVM_OK;

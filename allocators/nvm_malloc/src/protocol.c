@@ -51,7 +51,11 @@ static bool set_links(struct nvm_heap *heap, const struct nvm_header *header) {
     for (int i = 0; i < 2; i++) {
         if (header->links[i].address == 0)
             continue;
+#if defined(MUTANT_LOG_ABSOLUTE)
+        uint64_t *word = (uint64_t *)header->links[i].address;
+#else
         uint64_t *word = (uint64_t *)(heap->base + header->links[i].address);
+#endif
         fl_store8(word, header->links[i].target);
 #if defined(MUTANT_REPLAY_LINKS_NOT_FLUSHED)
         if (!nvm_is_replaying)
@@ -112,6 +116,13 @@ void nvm_protocol_run(struct nvm_heap *heap, struct nvm_header *header, uint64_t
             fl_store8(&header->bitmap, 0);
         fl_store8(&header->run, run_word);
     }
+#if defined(MUTANT_LOG_ABSOLUTE)
+    struct nvm_links absolute = *links;
+    for (int i = 0; i < 2; i++)
+        if (absolute.link[i].address != 0)
+            absolute.link[i].address += (uint64_t)heap->base;
+    links = &absolute;
+#endif
     store_intent(header, links, tag);
     nvm_header_complete(heap, header);
 #if defined(MUTANT_HUGE_WITHOUT_RING)

@@ -33,6 +33,10 @@
 /* ---- 2: the ring ---- */
 
 static bool is_sound_link(const struct nvm_heap *heap, const struct nvm_link *link) {
+#if defined(MUTANT_LOG_ABSOLUTE)
+    const struct nvm_link relative = {.address = link->address - (uint64_t)heap->base, .target = link->target};
+    link = link->address == 0 ? link : &relative;
+#endif
     return link->address == 0 || (link->address % sizeof(uint64_t) == 0 && link->address >= NVM_BLOCK_BYTES &&
                                   link->address <= nvm_heap_bytes(heap) - sizeof(uint64_t) && link->target < nvm_heap_bytes(heap));
 }

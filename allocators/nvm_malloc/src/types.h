@@ -320,6 +320,7 @@ int nvm_region_free(struct nvm_heap *heap, const struct nvm_region *region, cons
 int nvm_names_init(struct nvm_heap *heap);
 void nvm_names_destroy(struct nvm_heap *heap);
 struct nvm_entry *nvm_entry_at(const struct nvm_heap *heap, uint32_t number);
+uint64_t nvm_object_of(const struct nvm_heap *heap, const struct nvm_entry *entry); /* relative */
 int nvm_names_load(struct nvm_heap *heap, uint32_t chunk);
 const struct nvm_name *nvm_names_find(const struct nvm_heap *heap, const char *id);
 bool nvm_names_has_object(struct nvm_heap *heap, uint64_t object);

@@ -27,6 +27,11 @@ class Target:
     """What the adapter can, by the names of the runner (runner/base/adapter_load.c)."""
 
     @property
+    def relocates(self) -> bool:
+        """Recoveries map the heap at other addresses: the contract says that it may be mapped anywhere, and the adapter can."""
+        return self.allocator.contract.relocatable and "relocate" in self.capabilities
+
+    @property
     def name(self) -> str:
         return self.allocator.name + (f" with mutant {self.mutant}" if self.mutant else "")
 

@@ -18,7 +18,7 @@ JOINTS = {
 }
 PROTOCOL = "runner/protocol.h"
 PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 13, "9a977eebe68a8efd")
-REPORT_JOINT = ("FL_REPORT_VERSION", 8, "d8ebc0b4ef5de5a4")
+REPORT_JOINT = ("FL_REPORT_VERSION", 9, "626fe8ebb5dbc53a")
 """Of the heap report alone: the oracle reads it."""
 
 

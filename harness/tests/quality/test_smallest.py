@@ -84,6 +84,8 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
     ("nvm_malloc", "MISSING_FLUSH_NAME"): (2, 1),
     ("nvm_malloc", "SETTLED_ENTRY_IS_FREE"): (0, 0),
     ("nvm_malloc", "FULL_CHUNK_NOT_SCANNED"): (4, 0),
+    ("nvm_malloc", "LOG_ABSOLUTE"): (1, 0),
+    ("nvm_malloc", "NAME_ABSOLUTE"): (0, 0),
     ("nvm_malloc", "REPLAY_CLEARS_ENTRY_FIRST"): (0, 0),
     ("nvm_malloc", "REPLAY_LINKS_NOT_FLUSHED"): (1, 1),
     ("nvm_malloc", "REPLAY_IDLE_FIRST"): (1, 1),

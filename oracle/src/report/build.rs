@@ -74,6 +74,12 @@ impl ReportBuilder {
         self.section(SectionKind::Open, Status::Ok, 0, 1 + u64::from(has_recovered), &[])
     }
 
+    /// Open succeeded, and mapped nothing where it was to.
+    #[must_use]
+    pub fn opened_where_it_was_made(self) -> Self {
+        self.section(SectionKind::Open, Status::Ok, 0, 4, &[])
+    }
+
     /// Names of the life's files.
     #[must_use]
     pub fn files(self, names: &[&str]) -> Self {

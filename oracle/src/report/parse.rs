@@ -8,6 +8,8 @@ use super::{
 };
 use crate::history::FIELDS;
 
+/// Added to what open says (`FL_OPEN_NOT_MOVED`).
+const NOT_MOVED: u64 = 4;
 const HEADER_BYTES: usize = 32;
 const SECTION_BYTES: usize = 24;
 const FIELD_BYTES: usize = 16;
@@ -153,6 +155,7 @@ fn add_section(report: &mut HeapReport, section: &Section<'_>) -> Result<(), Rep
     match section.kind {
         SectionKind::Open => {
             life.has_recovered = section.has_recovered()?;
+            life.is_not_moved = section.value & NOT_MOVED != 0;
             section.set(&mut life.open, status)
         }
         SectionKind::Files => section.add_files(&mut life.files),
@@ -204,12 +207,14 @@ impl Section<'_> {
     }
 
     fn has_recovered(&self) -> Result<Option<bool>, ReportError> {
-        match (self.value, self.status) {
+        match (self.value & !NOT_MOVED, self.status) {
             (0, _) => Ok(None),
             (1, Status::Ok) => Ok(Some(false)),
             (2, Status::Ok) => Ok(Some(true)),
             (1 | 2, _) => Err(self.bad_entry("open failed, and says whether it recovered".to_owned())),
-            (other, _) => Err(self.bad_entry(format!("open has the value {other}, expected 0 to 2"))),
+            (other, _) => {
+                Err(self.bad_entry(format!("open has the value {other}, expected 0 to 2, and {NOT_MOVED} added")))
+            }
         }
     }
 

@@ -50,6 +50,7 @@ pub fn shape() -> HeapShape {
         heap_bytes: HEAP_BYTES,
         limit_bytes: HEAP_BYTES,
         slots: SLOTS,
+        is_relocated: false,
     }
 }
 

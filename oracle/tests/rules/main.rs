@@ -15,7 +15,7 @@ mod without_crash;
 
 use common::*;
 use oracle::judge::Verdict;
-use oracle::{Contract, RuleId, TwinSet};
+use oracle::{Contract, HeapReport, HeapShape, RuleId, TwinSet, judge};
 
 #[test]
 fn a_heap_that_shows_what_returned_passes() {
@@ -33,6 +33,22 @@ fn a_heap_that_shows_what_returned_passes() {
 }
 
 #[test]
+fn a_heap_that_is_recovered_elsewhere_is_judged_there_if_it_is_mapped_there() {
+    let (script, heap) = two_objects();
+    let relocated = HeapShape { is_relocated: true, ..shape() };
+    let mut report = heap.probe().report();
+    let judged = |report: &HeapReport| {
+        let judgement = judge(&contract(), &relocated, &script.history, report, &heap.memory(), None);
+        let named = judgement.not_judged.iter().find(|(rule, _)| *rule == RuleId::NotRelocatable);
+        (judgement.judged.contains(RuleId::NotRelocatable), named.map(|(_, why)| why.to_string()))
+    };
+    assert_eq!(judged(&report), (true, None));
+    report.lives[0].is_not_moved = true;
+    let why = "promised and not judged: the adapter does not map at address_hint";
+    assert_eq!(judged(&report), (false, Some(why.to_owned())));
+}
+
+#[test]
 fn what_a_contract_promises_and_nothing_judges_is_named() {
     let (script, heap) = two_objects();
     let named = |relocatable: bool, detects: &[&str]| -> Vec<String> {
@@ -42,8 +58,10 @@ fn what_a_contract_promises_and_nothing_judges_is_named() {
         let not_judged = judgement.not_judged.iter().filter(|(_, why)| why.starts_with("promised"));
         not_judged.map(|(rule, why)| format!("{rule}: {why}")).collect()
     };
-    let (relocatable, detects) =
-        ("FL015: promised and not judged: relocatable", "FL016: promised and not judged: detects");
+    let (relocatable, detects) = (
+        "FL015: promised and not judged: relocatable, without FL_CAN_RELOCATE",
+        "FL016: promised and not judged: detects",
+    );
     assert_eq!(named(false, &[]), [""; 0]);
     assert_eq!(named(true, &[]), [relocatable]);
     assert_eq!(named(false, &["header-damage"]), [format!("{detects} header-damage")]);

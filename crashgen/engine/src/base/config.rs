@@ -175,6 +175,8 @@ struct Heap {
     address_hint: u64,
     alignment: u64,
     smallest_bytes: u64,
+    /// Recoveries map it at other addresses than the workload did.
+    relocates: bool,
 }
 
 /// Bounds; each is said in the certificate when it is hit.
@@ -317,6 +319,7 @@ impl Config {
             heap_bytes: self.heap.heap_bytes,
             limit_bytes: self.heap.limit_bytes,
             slots: self.heap.slots,
+            is_relocated: self.heap.relocates,
         }
     }
 
@@ -484,6 +487,24 @@ impl Config {
         self.with_engine(EngineKind::Traced).seeing_server("referee").map(Some)
     }
 
+    /// Whether recoveries map the heap at other addresses than the workload did.
+    pub fn relocates(&self) -> bool {
+        self.heap.relocates
+    }
+
+    /// As [`Config::server`], for recoveries where the heap was made.
+    ///
+    /// # Errors
+    /// As [`Config::server`].
+    pub fn home_server(&self) -> Result<ServerOptions, EngineError> {
+        Ok(ServerOptions { is_relocated: false, ..self.server("home")? })
+    }
+
+    /// The same, with recoveries where the heap was made.
+    pub fn at_home(&self) -> Self {
+        Self { heap: Heap { relocates: false, ..self.heap.clone() }, ..self.clone() }
+    }
+
     /// As [`Config::server`]; first parts of the probe are run in one process with others.
     ///
     /// # Errors
@@ -529,6 +550,7 @@ impl Config {
             is_in_process: false,
             is_batched: false,
             is_unchecked: false,
+            is_relocated: self.heap.relocates,
             printed: None,
             ends_when_full: self.contract.out_of_memory == OutOfMemory::Ends,
             seed: self.seed,

@@ -13,7 +13,7 @@ const FILE: FileId = FileId(0);
 /// It names no file that is there.
 pub const CONFIG: &str = r#"{
     "version": 2, "trace": "t", "runner": "r", "adapter": "a", "workload_file": "w", "scratch": "s",
-    "heap": {"heap_bytes": 4096, "limit_bytes": 4096, "slots": 1, "slot_layout": "root", "address_hint": 0,
+    "heap": {"heap_bytes": 4096, "limit_bytes": 4096, "slots": 1, "slot_layout": "root", "address_hint": 0, "relocates": false,
         "alignment": 64, "smallest_bytes": 64},
     "contract": {"publish": "atomic", "fill": "before", "leaks": "none", "durable": "on-return", "accounting": "none",
         "slack_bytes": 0, "relocatable": false, "detects": [], "after_failed_create": "error",

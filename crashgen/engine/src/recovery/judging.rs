@@ -7,7 +7,7 @@ use crate::heap::case::CrashedHeap;
 use crate::recovery::content::ImageContent;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::replay::Probe;
-use oracle::{Judgement, RuleId, TwinSet, judge};
+use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
 
 /// What heaps are judged by.
 #[derive(Clone, Copy)]
@@ -32,9 +32,33 @@ impl Judge<'_> {
             let judgement = judge(contract, &shape, history, &probed.report, &content, self.twins);
             let is_content = judgement.violations.iter().any(|violation| violation.broken() == RuleId::ContentChanged);
             if probed.is_own || !is_content {
-                return Ok(judgement);
+                return self.blame_the_address(recoverer, probe, CrashedHeap { image, history }, judgement);
             }
             probed = recoverer.probe_fully(image)?;
         }
+    }
+
+    /// What a heap that is recovered at other addresses breaks, and the same heap where it was made does not, breaks FL015: the violation
+    /// says what.
+    fn blame_the_address(
+        &self,
+        recoverer: &mut Recoverer,
+        probe: Probe,
+        heap: CrashedHeap,
+        mut judgement: Judgement,
+    ) -> Result<Judgement, EngineError> {
+        if judgement.violations.is_empty() || !self.config.relocates() {
+            return Ok(judgement);
+        }
+        let home = recoverer.home(|| self.config.home_server())?;
+        let there = Judge { config: &self.config.at_home(), ..*self }.judge(home, probe, heap)?;
+        let is_there = |violation: &Violation| there.violations.iter().any(|one| one.broken() == violation.broken());
+        if there.unknown.is_empty() {
+            for violation in judgement.violations.iter_mut().filter(|violation| !is_there(violation)) {
+                violation.message = format!("mapped at another address, {}: {}", violation.rule, violation.message);
+                violation.rule = RuleId::NotRelocatable;
+            }
+        }
+        Ok(judgement)
     }
 }

@@ -57,6 +57,8 @@ pub struct Recoverer {
     referee: Option<Referee>,
     /// Runs that it was shown.
     refereed: u64,
+    /// Of a heap that is relocated: recovers it where it was made. Started when it is first asked.
+    home: Option<Box<Recoverer>>,
 }
 
 impl Recoverer {
@@ -77,7 +79,22 @@ impl Recoverer {
             memoised: 0,
             referee: None,
             refereed: 0,
+            home: None,
         })
+    }
+
+    /// Who recovers heaps where they were made. options: of its server, if it is not there yet.
+    ///
+    /// # Errors
+    /// When its server does not start.
+    pub fn home(
+        &mut self,
+        options: impl FnOnce() -> Result<ServerOptions, EngineError>,
+    ) -> Result<&mut Self, EngineError> {
+        if self.home.is_none() {
+            self.home = Some(Box::new(Self::start(&options()?, self.is_full)?));
+        }
+        Ok(self.home.as_mut().expect("it was started"))
     }
 
     /// The same, with a referee.

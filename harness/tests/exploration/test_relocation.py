@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FL015: a heap that may be mapped anywhere is recovered at other addresses than it was made at. An address in PM is found, and
+nothing else is called one."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from caches import cache_that_shares_builds
+from command_line import Faultline
+
+WORKLOAD = "workload 1\nslots 2\ncase\nallocate 0 64\nallocate 1 200\nfree 0\n"
+ABSOLUTE, LOST = "LOG_ABSOLUTE", "MISSING_FLUSH_LINK"
+ELSEWHERE = "mapped at another address, FL003: "
+
+
+@pytest.fixture(scope="module")
+def workload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("relocation") / "two.workload"
+    path.write_text(WORKLOAD)
+    return path
+
+
+def cell_of(faultline: Faultline, *words: str | Path) -> dict[str, Any]:
+    run = faultline("run", *words, "--no-explain", "--no-shrink", "--json")
+    (cell,) = json.loads(run.stdout)["cells"]
+    return dict(cell)
+
+
+def promised(cell: dict[str, Any]) -> list[str]:
+    """Why FL015 was promised and not judged."""
+    whys = [one["why"] for one in cell["certificate"]["rules_not_judged"] if one["rule"] == "FL015"]
+    return [why.partition(" (at ")[0] for why in whys if why.startswith("promised and not judged: ")]
+
+
+@pytest.mark.parametrize("more", [(), ("--strategy", "prefix"), ("--strategy", "floor")], ids=" ".join)
+def test_an_address_in_the_log_is_found_and_its_token_shows_it_again(
+    faultline: Faultline, workload: Path, more: tuple[str, ...]
+) -> None:
+    cell = cell_of(faultline, "nvm_malloc", "-w", workload, "--mutant", ABSOLUTE, *more)
+    (finding,) = cell["findings"]
+    assert finding["rule"] == "FL015"
+    assert finding["message"].startswith(ELSEWHERE)
+    again = faultline("replay", finding["token"])
+    assert again.returncode == 1
+    assert finding["id"] in again.stdout
+    assert ELSEWHERE in again.stdout
+
+
+def test_a_lost_store_breaks_its_own_rule_there_too(faultline: Faultline, workload: Path) -> None:
+    cell = cell_of(faultline, "nvm_malloc", "-w", workload, "--mutant", LOST)
+    assert "FL010" in {finding["rule"] for finding in cell["findings"]}
+    assert "FL015" not in {finding["rule"] for finding in cell["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("promise", "capability", "rules"), [(True, True, ["FL015"]), (False, True, []), (True, False, [])]
+)
+def test_it_is_judged_where_the_contract_promises_it_and_the_adapter_can(
+    faultline: Faultline,
+    root: Path,
+    tmp_path: Path,
+    workload: Path,
+    *,
+    promise: bool,
+    capability: bool,
+    rules: list[str],
+) -> None:
+    place = tmp_path / "nvm_malloc"
+    shutil.copytree(root / "allocators" / "nvm_malloc", place)
+    cache_that_shares_builds(root, tmp_path / ".faultline")
+    _replace(place / "allocator.toml", 'name = "nvm_malloc"', 'name = "other"')
+    _replace(place / "allocator.toml", "relocatable = true", f"relocatable = {str(promise).lower()}")
+    if not capability:
+        _replace(place / "adapter.c", "FL_CAN_RELOCATE |", "0 |")
+    command = ("-w", workload, "--mutant", ABSOLUTE, "--cache", tmp_path / ".faultline")
+    cell = cell_of(faultline, place, *command)
+    assert [finding["rule"] for finding in cell["findings"]] == rules
+    why = ["promised and not judged: relocatable, without FL_CAN_RELOCATE"]
+    assert promised(cell) == (why if promise and not rules else [])
+    assert ("FL015" in cell["certificate"]["rules_judged"]) == bool(rules)
+
+
+def test_an_adapter_that_does_not_map_where_it_is_told_to_is_named(
+    faultline: Faultline, root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "one.workload").write_text("workload 1\nslots 1\ncase\nallocate 0 64\n")
+    files = root / "harness" / "tests" / "exploration" / "files"
+    cell = cell_of(faultline, files, "-w", tmp_path / "one.workload")
+    assert promised(cell) == ["promised and not judged: the adapter does not map at address_hint"]
+    assert cell["findings"] == []
+
+
+def _replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert len(re.findall(re.escape(old), text)) == 1
+    path.write_text(text.replace(old, new))
