@@ -155,14 +155,13 @@ def read_project(path: Path, installation: Path) -> Project:
 
 
 def cache_folder(project: Project) -> Path:
-    """Where nothing else is said: the project's .faultline, without a project the clone's; the user's own cache where that cannot
-    be written, or where faultline is installed and no project is there."""
-    if project.cache is not None:
-        return project.cache
+    """Where nothing else is said: what faultline.toml names, else the project's .faultline, without a project the clone's. The
+    user's own cache where that cannot be written, or where faultline is installed and no project is there."""
     here = project.file.parent if project.file else project.installation
-    if project.file or is_clone(project.installation):
-        folder = here / CACHE
-        if os.access(folder if folder.exists() else here, os.W_OK | os.X_OK):
+    if project.cache or project.file or is_clone(project.installation):
+        folder = project.cache or here / CACHE
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        if not there.is_dir() or os.access(there, os.W_OK | os.X_OK):
             return folder
     return user_cache()
 

@@ -173,3 +173,7 @@ def test_the_users_cache_is_used_where_the_project_cannot_be_written(
     assert cache_folder(installed) == tmp_path / "cache" / "faultline"
     monkeypatch.setattr("os.access", lambda *_: False)
     assert cache_folder(Project(tmp_path, file=tmp_path / "faultline.toml")) == tmp_path / "cache" / "faultline"
+    named = Project(tmp_path, file=tmp_path / "faultline.toml", cache=tmp_path / "not" / "there")
+    assert cache_folder(named) == tmp_path / "cache" / "faultline"
+    monkeypatch.undo()
+    assert cache_folder(named) == tmp_path / "not" / "there"
