@@ -284,6 +284,8 @@ class Cache:
 
 SCRATCH_FOLDER = Path("/dev/shm")  # noqa: S108 - fresh names inside, made by mkdtemp
 """Memory-backed, so that heaps cost no disk writes; the cache folder where there is no such place."""
+SIGNS_OF_A_CONTAINER = (Path("/.dockerenv"), Path("/run/.containerenv"))
+"""Docker's and Podman's."""
 SCRATCH_PREFIX = "faultline-heaps-"
 LEFT_AFTER_S = 60
 """A folder that no process has locked was left by one that was killed, unless it is younger: it is made before it is locked."""
@@ -309,6 +311,13 @@ def scratch_folder(cache: Cache, inside: Path | None = None) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+def hint_of_room(folder: Path) -> str:
+    """Where the folder for heaps is full. Containers have a /dev/shm of their own, of 64 MB."""
+    is_of_container = folder.is_relative_to(SCRATCH_FOLDER) and any(sign.exists() for sign in SIGNS_OF_A_CONTAINER)
+    more = "give the container more (docker run --shm-size 1g)" if is_of_container else "free space there"
+    return f"{more}, or choose another folder with --heap-folder DIR"
 
 
 def _remove_left(parent: Path) -> None:

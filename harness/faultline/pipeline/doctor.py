@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from faultline.base import config
+from faultline.base.cache import hint_of_room
 from faultline.base.errors import FaultlineError, InfrastructureError
 from faultline.pipeline import build, packages
 from faultline.pipeline.environment import described_flushes, flushes, heap_folder_of, persistent_memory
@@ -22,6 +23,8 @@ SCRATCH_BYTES_WANTED = 256 << 20
 """Room for the heaps, images and private copies of two cells at a time."""
 
 
+ASK_PERSONALITY = 0xFFFFFFFF
+ADDR_NO_RANDOMIZE = 0x0040000
 OWN_MEMORY = Path("/proc/self/mem")
 """Through which the runner changes a flush that the processor lacks (runner/signals/flushes.c)."""
 
@@ -49,6 +52,7 @@ def examine(workshop: Workshop) -> list[Check]:
         _check("cache", lambda: _writable(cache.folder)),
         _check("heap folder", lambda: _scratch(heaps)),
         _check("flushes", _flushes),
+        _check("addresses", _addresses),
         _check("persistent memory", lambda: _map_sync(heaps)),
     ]
 
@@ -90,7 +94,7 @@ def _scratch(folder: Path) -> str:
     if free < SCRATCH_BYTES_WANTED:
         raise InfrastructureError(
             f"{folder}: {free >> 20} MiB free, {SCRATCH_BYTES_WANTED >> 20} MiB wanted",
-            "free space there, or choose another folder with --heap-folder DIR",
+            hint_of_room(folder),
         )
     return f"{folder}, {free >> 20} MiB free"
 
@@ -119,6 +123,19 @@ def _can_change_code() -> bool:
     except OSError:
         return False
     return page[:1] == b"\x90"
+
+
+def _addresses() -> str:
+    """What runner/main.c asks for. Docker's seccomp profile refuses it; no verdict depends on it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    old = libc.personality(ctypes.c_ulong(ASK_PERSONALITY))
+    if old >= 0 and libc.personality(ctypes.c_ulong(old | ADDR_NO_RANDOMIZE)) >= 0:
+        libc.personality(ctypes.c_ulong(old))
+        return "the same in each recovery"
+    return (
+        "of code and stacks they differ from one runner to the next, because personality is refused here (seccomp): "
+        "where a target looks at its own, counts of recoveries may differ from run to run"
+    )
 
 
 def _map_sync(folder: Path) -> str:

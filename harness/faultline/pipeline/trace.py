@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from faultline.base.cache import LAYOUT, Cache, key_of, scratch_folder
+from faultline.base.cache import LAYOUT, Cache, hint_of_room, key_of, scratch_folder
 from faultline.base.config import Allocator, Heap
 from faultline.base.errors import BadInputError, FaultlineError, InfrastructureError
 from faultline.base.processes import child
@@ -29,7 +29,6 @@ from faultline.pipeline.workshop import Workshop
 from faultline.workload import catalogue
 from faultline.workload.operations import Workload
 
-HINT_OF_FULL_FOLDER = "free space there, or choose another folder with --heap-folder DIR"
 TRACE_LIMIT_S = 900
 """Wall time of one session; a target that loops for ever while it is traced is an error, not a wait."""
 LATE_S = 60
@@ -208,7 +207,8 @@ class _Tracing:
         is_full = free < self.target.allocator.heap.limit_bytes
         if code == -signal.SIGBUS and is_full:
             return InfrastructureError(
-                f"{self.folder.parent}: the heap folder is full ({free} bytes free) {where}", HINT_OF_FULL_FOLDER
+                f"{self.folder.parent}: the heap folder is full ({free} bytes free) {where}",
+                hint_of_room(self.folder.parent),
             )
         if code < 0:
             return InfrastructureError(
@@ -221,7 +221,7 @@ class _Tracing:
             words = lines[-1].partition("error: ")[2]
             if is_full and kind is InfrastructureError:
                 room = f"{self.folder.parent} has {free} bytes free, and the heap may need {self.target.allocator.heap.limit_bytes}"
-                return kind(f"{words} ({name}, {where}; {room})", HINT_OF_FULL_FOLDER)
+                return kind(f"{words} ({name}, {where}; {room})", hint_of_room(self.folder.parent))
             return kind(f"{words} ({name}, {where})", f"all of its output: {self.log}")
         printed = printed_by_target(said)
         return InfrastructureError(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -97,3 +98,19 @@ def test_the_environment_is_kept_with_the_campaign(tmp_path: Path) -> None:
     assert kept.started_utc
     results.begin("run", "k", [samples.spec()])
     assert results.environment().facts == {}
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_doctor_says_where_addresses_cannot_be_fixed(monkeypatch: pytest.MonkeyPatch, is_refused: bool) -> None:
+    """As a container's seccomp profile refuses it: personality answers -1. What was set for the question is taken back."""
+    asked: list[int] = []
+
+    def personality(value: Any) -> int:
+        asked.append(value.value)
+        return -1 if is_refused and value.value not in (0, doctor.ASK_PERSONALITY) else 0
+
+    monkeypatch.setattr(doctor.ctypes, "CDLL", lambda *_, **__: SimpleNamespace(personality=personality))
+    found = doctor._check("addresses", doctor._addresses)
+    assert found.is_good
+    assert ("personality is refused here" in found.detail) == is_refused
+    assert asked == [doctor.ASK_PERSONALITY, doctor.ADDR_NO_RANDOMIZE, *([] if is_refused else [0])]

@@ -8,7 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from faultline.base.cache import LEFT_AFTER_S, SCRATCH_PREFIX, Cache, scratch_folder
+import pytest
+
+from faultline.base import cache as caches
+from faultline.base.cache import LEFT_AFTER_S, SCRATCH_FOLDER, SCRATCH_PREFIX, Cache, hint_of_room, scratch_folder
 
 HOLDER = """
 import sys
@@ -57,3 +60,17 @@ def test_a_young_folder_is_left_alone(tmp_path: Path) -> None:
     young.mkdir()
     with scratch_folder(Cache(tmp_path / "cache"), tmp_path):
         assert young.is_dir()
+
+
+def test_where_room_is_lacking_in_a_container_the_container_is_given_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sign, folder, is_of_container in (
+        (tmp_path, SCRATCH_FOLDER, True),
+        (tmp_path, tmp_path, False),
+        (tmp_path / "none", SCRATCH_FOLDER, False),
+    ):
+        monkeypatch.setattr(caches, "SIGNS_OF_A_CONTAINER", (sign,))
+        hint = hint_of_room(folder)
+        assert ("docker run --shm-size" in hint) == is_of_container
+        assert "--heap-folder" in hint
