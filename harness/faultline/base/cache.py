@@ -313,9 +313,10 @@ def scratch_folder(cache: Cache, inside: Path | None = None) -> Iterator[Path]:
         os.close(lock)
 
 
-def hint_of_room(folder: Path) -> str:
-    """Where the folder for heaps is full. Containers have a /dev/shm of their own, of 64 MB."""
-    is_of_container = folder.is_relative_to(SCRATCH_FOLDER) and any(sign.exists() for sign in SIGNS_OF_A_CONTAINER)
+def hint_of_room(folder: Path | None) -> str:
+    """Where the folder for heaps (None: the user's own) is full. Containers have a /dev/shm of their own, of 64 MB."""
+    is_scratch = folder is not None and folder.is_relative_to(SCRATCH_FOLDER)
+    is_of_container = is_scratch and any(sign.exists() for sign in SIGNS_OF_A_CONTAINER)
     more = "give the container more (docker run --shm-size 1g)" if is_of_container else "free space there"
     return f"{more}, or choose another folder with --heap-folder DIR"
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
-from faultline.base.cache import hint_to_install
+from faultline.base.cache import SCRATCH_FOLDER, hint_of_room, hint_to_install
 from faultline.base.errors import EXIT_BAD_INPUT, EXIT_OK, BadInputError, InfrastructureError
 from faultline.base.processes import child
 from faultline.base.text import without_controls
@@ -105,11 +105,21 @@ def _read_events(process: subprocess.Popen[bytes], handle: Callable[[Event], Non
     return verdict
 
 
+LACKS_ROOM = "; free space there or choose another folder"
+"""How the runner ends what it says of a full file system (runner/serve)."""
+IN_SCRATCH = f" {SCRATCH_FOLDER}/"
+
+
 def engine_error(subcommand: str, code: int, errors: str) -> Exception:
     """The engine's own `error:` and `hint:` lines as our error; its exit code decides the kind."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     message = next((line.partition("error: ")[2] for line in lines if "error: " in line), lines[-1] if lines else "")
     hint = next((line.partition("hint: ")[2] for line in lines if "hint: " in line), None)
+    if message.endswith(LACKS_ROOM):
+        message, hint = (
+            message.removesuffix(LACKS_ROOM),
+            hint_of_room(SCRATCH_FOLDER if IN_SCRATCH in message else None),
+        )
     if code < 0:
         return InfrastructureError(
             f"the engine died of {signal_name(-code)} in {subcommand}: {message}".rstrip(": "), hint

@@ -12,6 +12,8 @@ import pytest
 
 from faultline.base import cache as caches
 from faultline.base.cache import LEFT_AFTER_S, SCRATCH_FOLDER, SCRATCH_PREFIX, Cache, hint_of_room, scratch_folder
+from faultline.base.errors import InfrastructureError
+from faultline.pipeline.engine import LACKS_ROOM, engine_error
 
 HOLDER = """
 import sys
@@ -74,3 +76,18 @@ def test_where_room_is_lacking_in_a_container_the_container_is_given_more(
         hint = hint_of_room(folder)
         assert ("docker run --shm-size" in hint) == is_of_container
         assert "--heap-folder" in hint
+
+
+def test_a_heap_folder_that_is_full_while_recoveries_run_has_the_same_hint(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner says it, and knows of no option."""
+    assert f'{LACKS_ROOM}",' in (root / "runner" / "serve" / "serve.c").read_text()
+    monkeypatch.setattr(caches, "SIGNS_OF_A_CONTAINER", (tmp_path,))
+    for folder, is_of_container in ((SCRATCH_FOLDER, True), (tmp_path, False)):
+        said = f"error: the server ended: {folder}/heaps: 0 MiB are free, 1 MiB are needed for images{LACKS_ROOM}\n"
+        error = engine_error("explore", 3, said)
+        assert isinstance(error, InfrastructureError)
+        assert error.message.endswith("are needed for images")
+        assert error.hint == hint_of_room(folder)
+        assert ("--shm-size" in error.hint) == is_of_container
