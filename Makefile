@@ -13,11 +13,12 @@ PYTHON_SOURCES := harness ci runner pintools fuzz
 C_SOURCES = $(shell git ls-files -- '*.c' '*.h' '*.cpp' '*.hpp')
 ALLOCATORS = $(patsubst allocators/%/src,%,$(wildcard allocators/*/src))
 OUT := out
+IMAGE := faultline
 FUZZ_SECONDS := 10
 NIGHTLY_FUZZ_SECONDS := 600
 MUTATE_ALL = for allocator in $(ALLOCATORS); do $(BIN)/faultline mutate $$allocator || failed+=" mutate $$allocator"; done
 
-.PHONY: help setup build pin test check format fuzz corpus matrix mutate bench bench-peers paper-nvmalloc nightly screenshot clean
+.PHONY: help setup build pin test check format fuzz corpus matrix mutate bench bench-peers paper-nvmalloc nightly screenshot image clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +83,9 @@ nightly: setup ## mutate, the long matrix, the nightly tests, then 10 minutes of
 
 screenshot: ## pictures of out/report.html in docs, light and dark (chromium)
 	@ci/screenshot.sh
+
+image: ## the Docker image IMAGE (faultline), that holds faultline (docs/docker.md)
+	@ci/docker.sh $(IMAGE)
 
 clean: ## remove what was built and found, .venv included
 	rm -rf .venv .faultline target $(OUT)
