@@ -302,10 +302,15 @@ class Results:
             )
 
     def done_cell(self, campaign: int, key: str) -> CellResult | None:
-        """The result of the cell with this key, when that campaign finished it and it has a verdict."""
+        """The result of the cell with this key, when that campaign finished it, or one of those before it that it went on with, and
+        it has a verdict. One that was stopped again before it came to a cell has not lost that."""
         with self._turn() as connection:
             row = connection.execute(
-                "select result from cell where campaign = ? and key = ? and state = 'done' and verdict in ('pass', 'fail')",
+                "select cell.result from cell join campaign on campaign.id = cell.campaign join campaign last on last.id = ?1"
+                " where cell.key = ?2 and cell.state = 'done' and cell.verdict in ('pass', 'fail')"
+                " and campaign.kind = last.kind and campaign.key = last.key and campaign.id <= last.id and campaign.id >"
+                " (select ifnull(max(id), 0) from campaign where kind = last.kind and key = last.key and state = 'done')"
+                " order by campaign.id desc limit 1",
                 (campaign, key),
             ).fetchone()
         return self._decoded(row[0], CellResult) if row else None

@@ -218,6 +218,31 @@ def test_a_result_of_another_shape_is_refused(tmp_path: Path) -> None:
     assert refused.value.hint == "move the file away; the next campaign begins a new one"
 
 
+def test_what_a_campaign_finished_stays_done_when_it_was_stopped_twice(tmp_path: Path) -> None:
+    results = Results(tmp_path / "results.sqlite")
+    (first, second, *_) = samples.campaign()
+    first.key, second.key = "first", "second"
+    first.state = second.state = "done"
+    first.verdict = second.verdict = "pass"
+
+    def stopped(*done: CellResult) -> int:
+        campaign = results.begin("matrix", "key", [first.spec, second.spec])
+        for result in done:
+            results.cell(campaign, [first, second].index(result), result)
+        results.end(campaign, "stopped")
+        return campaign
+
+    stopped(first, second)
+    last = stopped(first)
+    assert [results.done_cell(last, key) is not None for key in ("first", "second")] == [True, True]
+    other = results.begin("matrix", "another key", [second.spec])
+    assert results.done_cell(other, "second") is None
+    results.end(last, "done")
+    again = stopped()
+    assert results.done_cell(again, "second") is None, "a campaign that came to its end began anew"
+    results.close()
+
+
 def test_the_schema_of_results_json_is_the_published_one(root: Path) -> None:
     published = root / "docs" / "results.schema.json"
     assert results_document.schema() == published.read_text(), f"faultline list --results-schema > {published}"
