@@ -170,10 +170,9 @@ fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
     if !names.is_empty() {
         builder = builder.files(&names);
     }
-    builder = match (life.has_recovered, life.open) {
-        (Some(has_recovered), _) => builder.opened(has_recovered),
-        (None, Some(status)) => builder.open(status),
-        (None, None) => builder,
+    builder = match life.open {
+        Some(status) => builder.open_as(status, life.has_recovered, life.is_not_moved),
+        None => builder,
     };
     if let Some(slots) = &life.slots {
         let entries: Vec<_> = slots.entries.iter().map(|entry| (entry.slot, entry.file, entry.offset)).collect();

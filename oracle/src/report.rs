@@ -28,6 +28,8 @@ pub use parse::ReportError;
 pub const MAGIC: u32 = 0x5248_4c46;
 /// Version of the format that this crate reads and writes.
 pub const VERSION: u32 = 9;
+/// Added to what open says (`FL_OPEN_NOT_MOVED`).
+const NOT_MOVED: u64 = 4;
 /// Lives of a full probe.
 pub const LIFE_COUNT: usize = 7;
 /// Of a twin, copies of the process that executed the workload: one emptied the open heap and drained it, another closed it.

@@ -285,3 +285,16 @@ fn without_contents(report: &HeapReport) -> HeapReport {
     report.lives.iter_mut().for_each(|life| life.contents.clear());
     report
 }
+
+#[test]
+fn open_says_whether_the_heap_is_mapped_where_it_was_to_be() {
+    let parsed = |status: Status, is_not_moved: bool| {
+        HeapReport::parse(&ReportBuilder::new().open_as(status, Some(true), is_not_moved).bytes())
+    };
+    for is_not_moved in [false, true] {
+        let report = parsed(Status::Ok, is_not_moved).expect("a report");
+        assert_eq!((report.lives[0].is_not_moved, report.lives[0].has_recovered), (is_not_moved, Some(true)));
+    }
+    let refused = parsed(Status::Error, true).expect_err("no heap is mapped").to_string();
+    assert!(refused.contains("open failed, and says where the heap is mapped"), "{refused}");
+}

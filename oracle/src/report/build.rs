@@ -2,8 +2,8 @@
 //! Writes heap reports in the binary format, for tests of whatever reads them.
 
 use super::{
-    Block, BlockState, ContentEntry, HeapReport, Location, MAGIC, ObjectEntry, Outcome, SectionKind, SlotEntry, Status,
-    VERSION,
+    Block, BlockState, ContentEntry, HeapReport, Location, MAGIC, NOT_MOVED, ObjectEntry, Outcome, SectionKind,
+    SlotEntry, Status, VERSION,
 };
 
 /// Builds a heap report, section by section. Starts in life 0.
@@ -74,10 +74,11 @@ impl ReportBuilder {
         self.section(SectionKind::Open, Status::Ok, 0, 1 + u64::from(has_recovered), &[])
     }
 
-    /// Open succeeded, and mapped nothing where it was to.
+    /// All that open says: as [`super::Life`] has it.
     #[must_use]
-    pub fn opened_where_it_was_made(self) -> Self {
-        self.section(SectionKind::Open, Status::Ok, 0, 4, &[])
+    pub fn open_as(self, status: Status, has_recovered: Option<bool>, is_not_moved: bool) -> Self {
+        let told = has_recovered.map_or(0, |has_recovered| 1 + u64::from(has_recovered));
+        self.section(SectionKind::Open, status, 0, told | u64::from(is_not_moved) * NOT_MOVED, &[])
     }
 
     /// Names of the life's files.

@@ -3,13 +3,11 @@
 
 use super::{
     BareWord, Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, Location, MAGIC, Maximal,
-    Message, ObjectEntry, Objects, Outcome, Retained, SectionKind, SlotEntry, Slots, Stage, Status, Unwalked, VERSION,
-    Walk,
+    Message, NOT_MOVED, ObjectEntry, Objects, Outcome, Retained, SectionKind, SlotEntry, Slots, Stage, Status,
+    Unwalked, VERSION, Walk,
 };
 use crate::history::FIELDS;
 
-/// Added to what open says (`FL_OPEN_NOT_MOVED`).
-const NOT_MOVED: u64 = 4;
 const HEADER_BYTES: usize = 32;
 const SECTION_BYTES: usize = 24;
 const FIELD_BYTES: usize = 16;
@@ -207,6 +205,9 @@ impl Section<'_> {
     }
 
     fn has_recovered(&self) -> Result<Option<bool>, ReportError> {
+        if self.value & NOT_MOVED != 0 && self.status != Status::Ok {
+            return Err(self.bad_entry("open failed, and says where the heap is mapped".to_owned()));
+        }
         match (self.value & !NOT_MOVED, self.status) {
             (0, _) => Ok(None),
             (1, Status::Ok) => Ok(Some(false)),

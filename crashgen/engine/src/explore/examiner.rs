@@ -20,7 +20,7 @@ use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
-use oracle::{Judgement, Violation};
+use oracle::{Judgement, RuleId, Violation};
 use std::ops::ControlFlow;
 
 /// Why a failure is no finding.
@@ -163,9 +163,11 @@ impl Examiner<'_, '_> {
         Ok(is_shown)
     }
 
-    /// Whether the exploration ends with a violation of this rule.
+    /// Whether the exploration ends with a violation of this rule, or of what it turned out to be at other addresses.
     pub fn is_last(&mut self, violation: &Violation) -> bool {
-        let why = stop_at(self.results.findings.all(), self.means.config, violation.rule);
+        let (findings, config) = (self.results.findings.all(), self.means.config);
+        let elsewhere = || stop_at(findings, config, RuleId::NotRelocatable).filter(|_| config.relocates());
+        let why = stop_at(findings, config, violation.rule).or_else(elsewhere);
         let is_last = why.is_some();
         self.tally.bounds_hit.extend(why);
         is_last
