@@ -78,7 +78,7 @@ impl ReportBuilder {
     #[must_use]
     pub fn open_as(self, status: Status, has_recovered: Option<bool>, is_not_moved: bool) -> Self {
         let told = has_recovered.map_or(0, |has_recovered| 1 + u64::from(has_recovered));
-        self.section(SectionKind::Open, status, 0, told | u64::from(is_not_moved) * NOT_MOVED, &[])
+        self.section(SectionKind::Open, status, 0, told | (u64::from(is_not_moved) * NOT_MOVED), &[])
     }
 
     /// Names of the life's files.
