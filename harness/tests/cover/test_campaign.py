@@ -389,7 +389,7 @@ def test_a_stopped_matrix_goes_on_where_it_was(
     shop = workshop(root, cache, fake_engine(PASSES))
     specs = [samples.spec(), samples.spec(seed=2)]
     explored: list[int] = []
-    original = campaign._CellRunner._explore
+    original = campaign.CellRunner._explore
 
     def explore(self: Any, position: int, *rest: Any) -> None:
         explored.append(position)
@@ -397,7 +397,7 @@ def test_a_stopped_matrix_goes_on_where_it_was(
             raise KeyboardInterrupt
         original(self, position, *rest)
 
-    monkeypatch.setattr(campaign._CellRunner, "_explore", explore)
+    monkeypatch.setattr(campaign.CellRunner, "_explore", explore)
     with pytest.raises(InterruptedCampaignError):
         run(shop, results, specs)
     again = run(shop, results, specs)
