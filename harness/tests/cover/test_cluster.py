@@ -36,7 +36,7 @@ allocator = "toy"
 workload = "smoke"
 """
 ENGINE = """#!{python}
-import json, os, signal, sys
+import json, os, pathlib, signal, sys, time
 if sys.argv[1] == "explore":
     workload = json.load(open(sys.argv[2]))["identity"]["workload"]
     with open({log!r}, "a") as log:
@@ -44,9 +44,13 @@ if sys.argv[1] == "explore":
     if workload == {deadly!r}:
         os.kill(os.getppid(), signal.SIGKILL)
         signal.pause()
+    held = pathlib.Path({log!r} + ".held")
+    if held.exists() and len(pathlib.Path({log!r}).read_text().split()) == int(held.read_text()):
+        time.sleep(60)
 os.execv({engine!r}, [{engine!r}, *sys.argv[1:]])
 """
-"""The engine, which writes down what it explores, and kills the worker that started it when that is a certain workload."""
+"""The engine, which writes down what it explores, and kills the worker that started it when that is a certain workload. It waits
+for its end where explored.held has the number of this exploration."""
 
 
 @pytest.fixture
@@ -261,8 +265,9 @@ def test_a_client_that_is_stopped_goes_on_where_it_was(scripts: Path, project: P
     """Killed, and ended by a terminal's Ctrl-C, which reaches workers on this machine, too."""
     engine, explored = make_engine(scripts, project)
 
-    def stopped(number: int, cells: int) -> str:
-        """By the signal, when so many cells have come to their end."""
+    def stopped(number: int, cells: int, begun: int) -> str:
+        """By the signal, when so many cells have come to their end and the next one is explored, the begun one of all runs."""
+        explored.with_name(f"{explored.name}.held").write_text(str(begun))
         client = begin(scripts, project, "--cluster", "local:1", "--engine", engine, "--out", "out")
         below: list[int] = []
         try:
@@ -270,7 +275,7 @@ def test_a_client_that_is_stopped_goes_on_where_it_was(scripts: Path, project: P
             said = ""
             while said.count("] toy ") < cells:
                 said += client.stderr.readline()
-            wait_until(lambda: len(explored.read_text().split()) > cells, "the next cell")
+            wait_until(lambda: len(explored.read_text().split()) == begun, "the next cell")
             below = all_below(client.pid)
             os.killpg(client.pid, number)
             said += client.communicate(timeout=60)[1]
@@ -280,9 +285,9 @@ def test_a_client_that_is_stopped_goes_on_where_it_was(scripts: Path, project: P
         wait_until(lambda: not [one for one in below if Path(f"/proc/{one}").exists()], "nothing is left running", 20)
         return said
 
-    stopped(signal.SIGKILL, 1)
+    stopped(signal.SIGKILL, 1, begun=2)
     assert explored.read_text().split() == ["create", "ace:1"]
-    said = stopped(signal.SIGINT, 2)
+    said = stopped(signal.SIGINT, 2, begun=4)
     assert "error: interrupted; what was found so far is in out/results.sqlite" in said
     assert explored.read_text().split() == ["create", "ace:1", "ace:1", "smoke"], "the first one is not explored again"
     client = begin(scripts, project, "--cluster", "local:1", "--engine", engine, "--out", "out")
