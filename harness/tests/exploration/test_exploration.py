@@ -127,7 +127,7 @@ class Engine:
             "adapter": here["runner"],
             "workload_file": str(self.folder / "workload"),
             "scratch": str(self.folder),
-            "heap": {**heap, "address_hint": 0, "alignment": 64, "smallest_bytes": 8},
+            "heap": {**heap, "address_hint": 0, "alignment": 64, "smallest_bytes": 8, "relocates": False},
             "contract": CONTRACT,
             "model": "px86",
             "strategy": "exhaustive",
