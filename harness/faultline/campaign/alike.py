@@ -17,6 +17,7 @@ from faultline.base.cache import hash_of_file, key_of
 from faultline.base.config import Allocator, repository_of
 from faultline.base.errors import FaultlineError
 from faultline.pipeline import build
+from faultline.pipeline.tracers import TRACERS
 from faultline.pipeline.workshop import Workshop
 
 SHOWN_DIGITS = 12
@@ -25,8 +26,7 @@ INSTALLED = (
     "include/*.h",
     "runner/**/*.[ch]",
     "pintools/*.h",
-    "pintools/pin/*",
-    "pintools/valgrind/*",
+    *(f"pintools/{name}/*" for name in TRACERS),
     "allocators/**/*",
 )
 """What a wheel has of a clone (ci/packaging), of which runner, tracers and built-in allocators are built."""
