@@ -110,7 +110,7 @@ impl Replayer<'_> {
         (generation, position, earlier): (FollowedGeneration, u32, &[EarlierCrash]),
     ) -> Result<Verdict, EngineError> {
         let FollowedGeneration { config, trace, twins, .. } = generation;
-        let judgement = Judge { config, twins }.judge(recoverer, Probe::Full, case.crash(view, choices))?;
+        let judgement = Judge { config, twins }.judge_addresses(recoverer, Probe::Full, case.crash(view, choices))?;
         let as_without = judgement.as_without_crash.iter();
         let as_without = as_without.map(|failure| format!("{failure}, as the heap without a crash does (FL017)"));
         self.output.unknown(&judgement.unknown.iter().cloned().chain(as_without).collect::<Vec<_>>());

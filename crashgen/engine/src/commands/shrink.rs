@@ -532,8 +532,11 @@ impl<'a> Shrinker<'a> {
         if let Some(known) = self.judged.get(&key) {
             return Ok(known.clone());
         }
-        let judgement =
-            Judge { config: self.config, twins: self.twins }.judge(&mut self.recoverer, self.probe, heap)?;
+        let judge = Judge { config: self.config, twins: self.twins };
+        let judgement = match self.rule {
+            RuleId::NotRelocatable => judge.judge_addresses(&mut self.recoverer, self.probe, heap)?,
+            _ => judge.judge(&mut self.recoverer, self.probe, heap)?,
+        };
         let of_rule = judgement.violations.into_iter().filter(|violation| violation.rule == self.rule);
         let violations: Rc<[Violation]> = of_rule.collect();
         self.judged.insert(key, violations.clone());

@@ -299,6 +299,13 @@ impl Examiner<'_, '_> {
         first_crashes.is_broken(config, before, &later, (case.prefix(), *probe))
     }
 
+    fn blame_the_address(&mut self, heap: CrashedHeap, violation: Violation) -> Result<Violation, EngineError> {
+        let judge = Judge { config: self.means.config, twins: self.generation.twins };
+        let alone = Judgement { violations: vec![violation], ..Judgement::default() };
+        let mut judged = judge.blame_the_address(self.means.recoverer, self.means.probe, heap, alone)?;
+        Ok(judged.violations.remove(0))
+    }
+
     /// Of a state that was judged; `key` is that of [`Examiner::recognise`].
     ///
     /// # Errors
@@ -326,6 +333,7 @@ impl Examiner<'_, '_> {
             return Ok(());
         }
         let violation = same.unwrap_or_else(|| violation.clone());
+        let violation = self.blame_the_address(case.crash(at.view, &state), violation)?;
         let onset = match onset {
             Some(_) if state != *from => self.onset(case, at, &state, &violation)?, // another choice of an earlier crash
             onset => onset.clone(),

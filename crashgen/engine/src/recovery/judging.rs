@@ -32,15 +32,33 @@ impl Judge<'_> {
             let judgement = judge(contract, &shape, history, &probed.report, &content, self.twins);
             let is_content = judgement.violations.iter().any(|violation| violation.broken() == RuleId::ContentChanged);
             if probed.is_own || !is_content {
-                return self.blame_the_address(recoverer, probe, CrashedHeap { image, history }, judgement);
+                return Ok(judgement);
             }
             probed = recoverer.probe_fully(image)?;
         }
     }
 
+    /// As [`Judge::judge`], and what only the address breaks is called so.
+    ///
+    /// # Errors
+    /// When a server does not start, ended or sent no report.
+    pub fn judge_addresses(
+        &self,
+        recoverer: &mut Recoverer,
+        probe: Probe,
+        heap: CrashedHeap,
+    ) -> Result<Judgement, EngineError> {
+        let CrashedHeap { image, history } = heap;
+        let judgement = self.judge(recoverer, probe, CrashedHeap { image, history })?;
+        self.blame_the_address(recoverer, probe, CrashedHeap { image, history }, judgement)
+    }
+
     /// What a heap that is recovered at other addresses breaks, and the same heap where it was made does not, breaks FL015: the violation
-    /// says what.
-    fn blame_the_address(
+    /// says what. It is asked of a finding, not of each state: it takes an isolated recovery.
+    ///
+    /// # Errors
+    /// When a server does not start, ended or sent no report.
+    pub fn blame_the_address(
         &self,
         recoverer: &mut Recoverer,
         probe: Probe,
