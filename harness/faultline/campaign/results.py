@@ -45,7 +45,12 @@ create table if not exists finding (
     campaign integer not null, cell integer not null, id text not null, rule text not null, message text not null,
     token text not null, finding text not null, primary key (campaign, cell, id, token));
 create index if not exists cell_key on cell (key);
+create temp view since_one_ended as
+    select cell.*, campaign.key as campaign_key from cell join campaign on campaign.id = cell.campaign
+    where campaign.id > (select ifnull(max(ended.id), 0) from campaign ended
+                         where ended.key = campaign.key and ended.state = 'done');
 """
+"""since_one_ended: cells of the campaigns that were begun since one of the same key came to its end. A key is of one kind."""
 
 
 T = TypeVar("T")
@@ -306,11 +311,9 @@ class Results:
         it has a verdict. One that was stopped again before it came to a cell has not lost that."""
         with self._turn() as connection:
             row = connection.execute(
-                "select cell.result from cell join campaign on campaign.id = cell.campaign join campaign last on last.id = ?1"
-                " where cell.key = ?2 and cell.state = 'done' and cell.verdict in ('pass', 'fail')"
-                " and campaign.kind = last.kind and campaign.key = last.key and campaign.id <= last.id and campaign.id >"
-                " (select ifnull(max(id), 0) from campaign where kind = last.kind and key = last.key and state = 'done')"
-                " order by campaign.id desc limit 1",
+                "select result from since_one_ended where campaign_key = (select key from campaign where id = ?1)"
+                " and campaign <= ?1 and key = ?2 and state = 'done' and verdict in ('pass', 'fail')"
+                " order by campaign desc limit 1",
                 (campaign, key),
             ).fetchone()
         return self._decoded(row[0], CellResult) if row else None
@@ -328,9 +331,8 @@ class Results:
         """The last result of the cell in the campaigns of this key since one of them came to its end."""
         with self._turn() as connection:
             row = connection.execute(
-                "select cell.result from cell join campaign on campaign.id = cell.campaign"
-                " where campaign.key = ?1 and cell.spec = ?2 and cell.result is not null and campaign.id >"
-                " (select ifnull(max(id), 0) from campaign where key = ?1 and state = 'done') order by campaign.id desc limit 1",
+                "select result from since_one_ended where campaign_key = ? and spec = ? and result is not null"
+                " order by campaign desc limit 1",
                 (key, _json(spec)),
             ).fetchone()
         return self._decoded(row[0], CellResult) if row else None

@@ -79,9 +79,7 @@ class _ClusterValue(click.types.StringParamType):
             return value
         local = re.fullmatch(r"local:([0-9]{1,4})", str(value))
         workers = int(local[1]) if local else 0
-        is_address = re.fullmatch(
-            r"(?:tcp|tls|ws|wss)://[^\s/:]+:[0-9]{1,5}|(?:tcp|tls)://\[[0-9a-fA-F:]+\]:[0-9]{1,5}", str(value)
-        )
+        is_address = SCHEDULER.fullmatch(str(value))
         if not is_address and not 1 <= workers <= MOST_WORKERS:
             self.fail(f"{str(value)!r}: expected tcp://HOST:PORT, or local:N with 1 <= N <= {MOST_WORKERS}", param, ctx)
         return Where(str(value)) if is_address else Where(workers=workers)

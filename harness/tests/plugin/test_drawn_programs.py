@@ -167,29 +167,17 @@ def test_without_hypothesis_the_plugin_works_and_strategies_say_what_is_missing(
 
 # ---- rules of their own -----------------------------------------------------------------------------------------------------
 
-MACHINE = """
-from hypothesis.stateful import Bundle, consumes, rule
-from faultline.testing import ProgramMachine, sizes
-
-class Shelf(ProgramMachine):
-    allocator = "toy"
-    objects = Bundle("objects")
-
-    @rule(target=objects, size=sizes("toy"))
-    def put(self, size):
-        return self.allocate(size)
-
-    @rule(slot=consumes(objects))
-    def take(self, slot):
-        self.free(slot)
-
-TestShelf = Shelf.TestCase
-"""
 FEW = """
 from hypothesis import settings
 from faultline.testing import machine_settings
 TestShelf.settings = settings(machine_settings, max_examples=5, stateful_step_count=3)
 """
+
+
+def machine_of_the_page(root: Path) -> str:
+    page = (root / "docs" / "pytest.md").read_text()
+    (code,) = re.findall(r"^    from hypothesis.stateful .*?TestCase$", page, re.MULTILINE | re.DOTALL)
+    return textwrap.dedent(code)
 
 
 @pytest.mark.slow
@@ -198,7 +186,7 @@ def test_a_machine_with_rules_of_its_own_shrinks_to_the_fewest_and_is_explained_
 ) -> None:
     at_a_desk(monkeypatch)
     use(pytester, make_allocator(root, pytester.path / "own", is_mended=False))
-    pytester.makepyfile(MACHINE + FEW)
+    pytester.makepyfile(machine_of_the_page(root) + FEW)
     found = pytester.runpytest_subprocess()
     found.assert_outcomes(failed=1)
     said = said_of_failure(found)
@@ -213,9 +201,7 @@ def test_a_machine_with_rules_of_its_own_shrinks_to_the_fewest_and_is_explained_
 @pytest.mark.slow
 def test_the_machine_of_the_page_is_green_on_a_mended_allocator(pytester: pytest.Pytester, root: Path) -> None:
     use(pytester, make_allocator(root, pytester.path / "own", is_mended=True))
-    page = (root / "docs" / "pytest.md").read_text()
-    (code,) = re.findall(r"^    from hypothesis.stateful .*?TestCase$", page, re.MULTILINE | re.DOTALL)
-    pytester.makepyfile(textwrap.dedent(code) + FEW)
+    pytester.makepyfile(machine_of_the_page(root) + FEW)
     ended = pytester.runpytest_subprocess()
     ended.assert_outcomes(passed=1)
     (line,) = (line for line in ended.outlines if line.startswith("summary: "))
