@@ -12,19 +12,20 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of a heap that is relocated: how far from the hint. Life 0 and the first life on each copy open a heap that was made at the hint, each
- * other life what the one before it left. No two of them are congruent modulo 64 KiB. */
+/* Of a heap that is relocated: how far from the hint each life maps it. The lives that open the crash image itself do so where it was
+ * not made, each other life where the one before it did not. No two of the places are congruent modulo 64 KiB. */
 #define NEAR 0x10000003000ull
 #define FAR 0x20000005000ull
 static const uint64_t MOVED[FL_LAST_LIFE + 1] = {NEAR, NEAR, 0, FAR, NEAR, FAR, 0};
+#define HALF_OF_ADDRESSES (1ull << 46) /* from here on heaps are moved down: above 1 << 47 nothing can be mapped */
 
-/* A generation opens what the one before it left, and life 0 what the last one did. */
-static uint64_t moved(const struct probe *probe, uint32_t life, enum life_kind kind) {
+static uintptr_t address_of(const struct probe *probe, uint32_t life, enum life_kind kind) {
+    uint64_t hint = probe->options.address_hint, moved = MOVED[life];
+    if (kind == LIFE_TRACED) /* opens what the generation before it left, and is not where life 0 opens what it leaves */
+        moved = probe->generation % 2 == 1 ? FAR : 0;
     if (!probe->is_relocated)
-        return 0;
-    if (kind == LIFE_TRACED)
-        return probe->generation % 2 == 1 ? FAR : 0;
-    return MOVED[life];
+        return hint;
+    return hint < HALF_OF_ADDRESSES ? hint + moved : hint - moved;
 }
 
 struct run {
@@ -40,7 +41,7 @@ static void live(void *context) {
     vfs_on_failure((void (*)(const char *))report_broken);
     vfs_set(inprocess_is_running() ? VFS_IN_PROCESS : run->mode, probed->base, probed->copy, probed->tree);
     struct probe probe = probed->probe;
-    probe.options.address_hint += moved(&probe, run->life, run->kind);
+    probe.options.address_hint = address_of(&probe, run->life, run->kind);
     probe_life(&probe, run->kind);
 }
 

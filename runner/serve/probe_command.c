@@ -43,7 +43,6 @@ int run_probe_command(const struct options *options) {
                   .options = heap_options(options),
                   .slots = (uint32_t)options->slots,
                   .is_unchecked = options->is_unchecked,
-                  .is_relocated = options->is_relocated,
                   .ends_when_full = options->ends_when_full},
         .base = options->folder,
         .copy = copy,

@@ -72,19 +72,26 @@ def test_it_is_judged_where_the_contract_promises_it_and_the_adapter_can(
     capability: bool,
     rules: list[str],
 ) -> None:
-    place = tmp_path / "nvm_malloc"
-    shutil.copytree(root / "allocators" / "nvm_malloc", place)
-    cache_that_shares_builds(root, tmp_path / ".faultline")
-    _replace(place / "allocator.toml", 'name = "nvm_malloc"', 'name = "other"')
-    _replace(place / "allocator.toml", "relocatable = true", f"relocatable = {str(promise).lower()}")
+    other = _other(root, tmp_path, "relocatable = true", f"relocatable = {str(promise).lower()}")
     if not capability:
-        _replace(place / "adapter.c", "FL_CAN_RELOCATE |", "0 |")
-    command = ("-w", workload, "--mutant", ABSOLUTE, "--cache", tmp_path / ".faultline")
-    cell = cell_of(faultline, place, *command)
+        _replace(other / "adapter.c", "FL_CAN_RELOCATE |", "0 |")
+    cell = cell_of(faultline, other, "-w", workload, "--mutant", ABSOLUTE, "--cache", tmp_path / ".faultline")
     assert [finding["rule"] for finding in cell["findings"]] == rules
     why = ["promised and not judged: relocatable, without FL_CAN_RELOCATE"]
     assert promised(cell) == (why if promise and not rules else [])
     assert ("FL015" in cell["certificate"]["rules_judged"]) == bool(rules)
+
+
+@pytest.mark.parametrize("hint", ["0x100000000000", "0x7e0000000000"], ids=["low", "near the end of addresses"])
+def test_there_is_room_for_other_addresses_wherever_a_heap_is_made(
+    faultline: Faultline, root: Path, tmp_path: Path, workload: Path, hint: str
+) -> None:
+    """An allocator that maps there or not at all."""
+    other = _other(root, tmp_path, 'address_hint = "0x200000000000"', f'address_hint = "{hint}"')
+    _replace(other / "src" / "heap.c", "if (base == MAP_FAILED)\n        base =", "if (hint == 0)\n        base =")
+    cell = cell_of(faultline, other, "-w", workload, "--cache", tmp_path / ".faultline")
+    assert cell["verdict"] == "pass", cell["findings"]
+    assert "FL015" in cell["certificate"]["rules_judged"]
 
 
 def test_an_adapter_that_does_not_map_where_it_is_told_to_is_named(
@@ -95,6 +102,16 @@ def test_an_adapter_that_does_not_map_where_it_is_told_to_is_named(
     cell = cell_of(faultline, files, "-w", tmp_path / "one.workload")
     assert promised(cell) == ["promised and not judged: the adapter does not map at address_hint"]
     assert cell["findings"] == []
+
+
+def _other(root: Path, folder: Path, old: str, new: str) -> Path:
+    """nvm_malloc in the folder, with another name and something else in its allocator.toml; the cache beside it has its builds."""
+    place = folder / "nvm_malloc"
+    shutil.copytree(root / "allocators" / "nvm_malloc", place)
+    cache_that_shares_builds(root, folder / ".faultline")
+    _replace(place / "allocator.toml", 'name = "nvm_malloc"', 'name = "other"')
+    _replace(place / "allocator.toml", old, new)
+    return place
 
 
 def _replace(path: Path, old: str, new: str) -> None:
