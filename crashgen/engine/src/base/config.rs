@@ -492,19 +492,6 @@ impl Config {
         self.heap.relocates
     }
 
-    /// As [`Config::server`], for recoveries where the heap was made.
-    ///
-    /// # Errors
-    /// As [`Config::server`].
-    pub fn home_server(&self) -> Result<ServerOptions, EngineError> {
-        Ok(ServerOptions { is_relocated: false, ..self.server("home")? })
-    }
-
-    /// The same, with recoveries where the heap was made.
-    pub fn at_home(&self) -> Self {
-        Self { heap: Heap { relocates: false, ..self.heap.clone() }, ..self.clone() }
-    }
-
     /// As [`Config::server`]; first parts of the probe are run in one process with others.
     ///
     /// # Errors

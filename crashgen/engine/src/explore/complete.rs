@@ -269,7 +269,7 @@ impl Complete {
             let shown = examiner.show(case, at, (strategy::Complete.name(), &states), &violation);
             if !shown.map_err(Stop::Error)? {
                 examiner.add_unknown(&violation, "no state was found that shows what holds for a set of them");
-            } else if examiner.is_last(&violation) {
+            } else if examiner.is_last() {
                 return Ok(ControlFlow::Break(()));
             }
         }

@@ -20,8 +20,9 @@ use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::model::{Choice, View};
 use crashgen::replay::Probe;
-use oracle::{Judgement, RuleId, Violation};
+use oracle::{Judgement, Violation};
 use std::ops::ControlFlow;
+use std::slice;
 
 /// Why a failure is no finding.
 const UNSTEADY: &str = "the same image has other heap reports when it is recovered again";
@@ -76,32 +77,29 @@ impl Examiner<'_, '_> {
     ) -> Result<ControlFlow<()>, EngineError> {
         for violation in &judgement.violations {
             let examined = self.examine(case, at, (strategy, choices), violation);
-            match examined.map_err(|error| self.out_of_time(error, violation))? {
-                Some(reported) if self.is_last(&reported) => return Ok(ControlFlow::Break(())),
-                _ => {}
+            examined.map_err(|error| self.out_of_time(error, violation))?;
+            if self.is_last() {
+                return Ok(ControlFlow::Break(()));
             }
         }
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Makes a finding of what the state breaks. Returns what is to blame for it; none where it is unknown.
+    /// Makes a finding of what the state breaks.
     fn examine(
         &mut self,
         case: &mut HeapCase,
         at: &ExploredPosition,
         (strategy, choices): (&'static str, &[Choice]),
         violation: &Violation,
-    ) -> Result<Option<Violation>, EngineError> {
+    ) -> Result<(), EngineError> {
         let blamed = self.blame(case, at, choices, violation)?;
-        if let Some(key) = self.recognise(case, at, &blamed) {
-            let Blamed { state, violation, .. } = &blamed;
-            if !self.means.recoverer.confirm(case.crash(at.view, state).image)? {
-                self.add_unknown(violation, UNSTEADY);
-                return Ok(None);
-            }
-            self.add_finding(case, at, strategy, &blamed, key)?;
+        let Some(key) = self.recognise(case, at, &blamed) else { return Ok(()) };
+        if self.means.recoverer.confirm(case.crash(at.view, &blamed.state).image)? {
+            return self.add_finding(case, at, strategy, &blamed, key);
         }
-        Ok(Some(blamed.violation))
+        self.add_unknown(&blamed.violation, UNSTEADY);
+        Ok(())
     }
 
     /// Where the time ends while a violation is examined, it is unknown, and exploring ends.
@@ -163,11 +161,9 @@ impl Examiner<'_, '_> {
         Ok(is_shown)
     }
 
-    /// Whether the exploration ends with a violation of this rule, or of what it turned out to be at other addresses.
-    pub fn is_last(&mut self, violation: &Violation) -> bool {
-        let (findings, config) = (self.results.findings.all(), self.means.config);
-        let elsewhere = || stop_at(findings, config, RuleId::NotRelocatable).filter(|_| config.relocates());
-        let why = stop_at(findings, config, violation.rule).or_else(elsewhere);
+    /// Whether the exploration ends with what was found last.
+    pub fn is_last(&mut self) -> bool {
+        let why = stop_at(self.results.findings.all(), self.means.config);
         let is_last = why.is_some();
         self.tally.bounds_hit.extend(why);
         is_last
@@ -299,13 +295,6 @@ impl Examiner<'_, '_> {
         first_crashes.is_broken(config, before, &later, (case.prefix(), *probe))
     }
 
-    fn blame_the_address(&mut self, heap: CrashedHeap, violation: Violation) -> Result<Violation, EngineError> {
-        let judge = Judge { config: self.means.config, twins: self.generation.twins };
-        let alone = Judgement { violations: vec![violation], ..Judgement::default() };
-        let mut judged = judge.blame_the_address(self.means.recoverer, self.means.probe, heap, alone)?;
-        Ok(judged.violations.remove(0))
-    }
-
     /// Of a state that was judged; `key` is that of [`Examiner::recognise`].
     ///
     /// # Errors
@@ -332,14 +321,16 @@ impl Examiner<'_, '_> {
             self.add_unknown(violation, UNSTEADY);
             return Ok(());
         }
-        let violation = same.unwrap_or_else(|| violation.clone());
-        let violation = self.blame_the_address(case.crash(at.view, &state), violation)?;
+        let mut violation = same.unwrap_or_else(|| violation.clone());
+        let judge = Judge { config: self.means.config, twins: self.generation.twins };
+        let Means { recoverer, probe, .. } = &mut *self.means;
+        judge.blame_the_address(recoverer, *probe, case.crash(at.view, &state), slice::from_mut(&mut violation))?;
         let onset = match onset {
             Some(_) if state != *from => self.onset(case, at, &state, &violation)?, // another choice of an earlier crash
             onset => onset.clone(),
         };
         let config = self.means.config;
-        let evidence = Evidence::of(config, case, (at.view, &state), std::slice::from_ref(&violation));
+        let evidence = Evidence::of(config, case, (at.view, &state), slice::from_ref(&violation));
         let state = StateRef { case, view: at.view, choices: &state, position: at.position };
         let Generation { trace, before, .. } = self.generation;
         let plain = match before {

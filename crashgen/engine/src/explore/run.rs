@@ -19,7 +19,6 @@ use crate::findings::without_crash;
 use crate::recovery::twins::{self, MadeTwins};
 use crashgen::strategy::{Strategy, WITHOUT_LOADS};
 use crashgen::trace::Trace;
-use oracle::RuleId;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -108,7 +107,7 @@ fn report_without_crash(
     whole.explore(task, &[], output)?; // what the trace rules say is printed first
     whole.findings = without_crash::findings(task.config, task.trace, &made.without_crash);
     whole.findings.iter().for_each(|finding| output.say("finding", finding));
-    let why = stop_at(&whole.findings, task.config, RuleId::FailsWithoutCrash);
+    let why = stop_at(&whole.findings, task.config);
     let is_last = why.is_some();
     whole.tally.bounds_hit.extend(why);
     Ok(if is_last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

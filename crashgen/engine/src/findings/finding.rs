@@ -18,7 +18,7 @@ use crate::recovery::replayed::PassedCrash;
 use crashgen::model::Choice;
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{SiteId, Trace};
-use oracle::{RuleId, Violation};
+use oracle::Violation;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -353,16 +353,16 @@ fn line_texts(trace: &Trace, state: &StateRef) -> Vec<LineText> {
     changed_lines(state).take(LINE_LIMIT).map(text).collect()
 }
 
-/// Why an exploration with these findings ends with a violation of this rule; none: it goes on. A violation that is no finding, because
-/// not every engine shows it, ends nothing.
-pub fn stop_at(findings: &[Finding], config: &Config, rule: RuleId) -> Option<String> {
+/// Why an exploration with these findings ends; none: it goes on. A violation that is no finding, because not every engine shows it,
+/// ends nothing.
+pub fn stop_at(findings: &[Finding], config: &Config) -> Option<String> {
     let has_rule = |rule: &str| findings.iter().any(|finding| finding.rule == rule);
     match config.stop_at_rule.as_ref()? {
         StopRule::Any if findings.iter().any(|finding| !config.known_findings.contains(&finding.id)) => {
             Some("stopped at the first finding".to_owned())
         }
-        StopRule::One(expected) if *expected == rule && has_rule(&rule.to_string()) => {
-            Some(format!("stopped at the expected rule {rule}"))
+        StopRule::One(expected) if has_rule(&expected.to_string()) => {
+            Some(format!("stopped at the expected rule {expected}"))
         }
         StopRule::Finding(id) if findings.iter().any(|finding| finding.id == *id) => {
             Some(format!("stopped at the finding {id}"))

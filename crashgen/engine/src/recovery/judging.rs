@@ -49,8 +49,9 @@ impl Judge<'_> {
         heap: CrashedHeap,
     ) -> Result<Judgement, EngineError> {
         let CrashedHeap { image, history } = heap;
-        let judgement = self.judge(recoverer, probe, CrashedHeap { image, history })?;
-        self.blame_the_address(recoverer, probe, CrashedHeap { image, history }, judgement)
+        let mut judgement = self.judge(recoverer, probe, CrashedHeap { image, history })?;
+        self.blame_the_address(recoverer, probe, CrashedHeap { image, history }, &mut judgement.violations)?;
+        Ok(judgement)
     }
 
     /// What a heap that is recovered at other addresses breaks, and the same heap where it was made does not, breaks FL015: the violation
@@ -63,20 +64,19 @@ impl Judge<'_> {
         recoverer: &mut Recoverer,
         probe: Probe,
         heap: CrashedHeap,
-        mut judgement: Judgement,
-    ) -> Result<Judgement, EngineError> {
-        if judgement.violations.is_empty() || !self.config.relocates() {
-            return Ok(judgement);
+        violations: &mut [Violation],
+    ) -> Result<(), EngineError> {
+        if violations.is_empty() || !self.config.relocates() {
+            return Ok(());
         }
-        let home = recoverer.home(|| self.config.home_server())?;
-        let there = Judge { config: &self.config.at_home(), ..*self }.judge(home, probe, heap)?;
+        let there = self.judge(recoverer.where_it_was_made(self.config)?, probe, heap)?;
         let is_there = |violation: &Violation| there.violations.iter().any(|one| one.broken() == violation.broken());
         if there.unknown.is_empty() {
-            for violation in judgement.violations.iter_mut().filter(|violation| !is_there(violation)) {
+            for violation in violations.iter_mut().filter(|violation| !is_there(violation)) {
                 violation.message = format!("mapped at another address, {}: {}", violation.rule, violation.message);
                 violation.rule = RuleId::NotRelocatable;
             }
         }
-        Ok(judgement)
+        Ok(())
     }
 }

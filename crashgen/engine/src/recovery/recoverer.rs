@@ -3,6 +3,7 @@
 //!
 //! Several recoverers may be asked of the same images, in any order: each knows which image its server has ([`ReplayServer::follow`]).
 
+use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::recovery::referee::Referee;
 use crate::recovery::reports::{doubt_of, parse, without_contents};
@@ -57,8 +58,8 @@ pub struct Recoverer {
     referee: Option<Referee>,
     /// Runs that it was shown.
     refereed: u64,
-    /// Of a heap that is relocated: recovers it where it was made. Started when it is first asked.
-    home: Option<Box<Recoverer>>,
+    /// Of a heap that is relocated. Started when it is first asked.
+    where_it_was_made: Option<Box<Recoverer>>,
 }
 
 impl Recoverer {
@@ -79,22 +80,20 @@ impl Recoverer {
             memoised: 0,
             referee: None,
             refereed: 0,
-            home: None,
+            where_it_was_made: None,
         })
     }
 
-    /// Who recovers heaps where they were made. options: of its server, if it is not there yet.
+    /// Who recovers heaps where they were made, if this one does so at other addresses.
     ///
     /// # Errors
     /// When its server does not start.
-    pub fn home(
-        &mut self,
-        options: impl FnOnce() -> Result<ServerOptions, EngineError>,
-    ) -> Result<&mut Self, EngineError> {
-        if self.home.is_none() {
-            self.home = Some(Box::new(Self::start(&options()?, self.is_full)?));
+    pub fn where_it_was_made(&mut self, config: &Config) -> Result<&mut Self, EngineError> {
+        if self.where_it_was_made.is_none() {
+            let options = ServerOptions { is_relocated: false, ..config.server("where-it-was-made")? };
+            self.where_it_was_made = Some(Box::new(Self::start(&options, self.is_full)?));
         }
-        Ok(self.home.as_mut().expect("it was started"))
+        Ok(self.where_it_was_made.as_mut().expect("it was started"))
     }
 
     /// The same, with a referee.
