@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define FL_PROTOCOL_VERSION 13u /* in each answer but the heap report */
+#define FL_PROTOCOL_VERSION 14u /* in each answer but the heap report */
 #define FL_REPORT_VERSION 9u    /* in the heap report */
 
 #define FL_UNIT_BYTES 8u
@@ -77,13 +77,16 @@ struct fl_command {
     };
 };
 
-/* How much of the probe script is run. The last two are of targets with hooks, and of runs with FL_RUN_LOADS. */
+/* How much of the probe script is run. GENERATION and RECOVERY are of targets with hooks, and of runs with FL_RUN_LOADS. */
 enum fl_probe {
     FL_PROBE_FIRST = 1, /* life 0, and the contents in it */
     FL_PROBE_FULL, /* all lives */
     FL_PROBE_GENERATION, /* one life, with a recovery trace: recovery, and what follows it before the next crash */
     FL_PROBE_RECOVERY, /* one life, with a recovery trace: recovery alone */
+    FL_PROBE_DEEP, /* all lives, and more: many opens, and a long use */
 };
+#define FL_DEEP_OPENS 20u
+#define FL_DEEP_OPERATIONS 1000u
 
 enum fl_run_flag {
     /* Recorded: answered by the loads, too (fl_loads_header). */
@@ -159,6 +162,11 @@ struct fl_engines {
  * section has what it got until then, with FL_OK. Life 3 drains one piece of each size, down to the smallest. There is no life 6, and
  * a twin is not emptied while it is open.
  *
+ * The deep probe opens and closes the heap FL_DEEP_OPENS times before life 4 and before life 5, each time in a process of its own. Where
+ * one of them fails, or comes to no end, it is reported as the life that it comes before. Life 4 goes on before it closes: with
+ * FL_DEEP_OPERATIONS operations in the probe's slots, allocations and frees of a fixed sequence of sizes. FL_SECTION_DRAIN of life 4 is what
+ * is allocated at their end.
+ *
  * A twin (runner twins) has lives 3 to 6, and a life 1 of its own. Copies of the process that executed the workload make it, each
  * on a copy of the heap: one frees all and drains while the heap is open as it was, one closes it. A message about free all: the
  * first copy came to no end. A close that dies, calls exit or hangs is the end of life 1. There is no free all and no drain where the workload had closed the heap, and no close there and in
@@ -207,7 +215,8 @@ enum fl_section_kind {
     FL_SECTION_CONTENTS,   /* payload: fl_content_entry in order of slot and from. Graph layout: of the objects in
                               FL_SECTION_OBJECTS, slot is the position there as it was after open */
     FL_SECTION_DRAIN,      /* payload: fl_block_entry of each probe allocation, in order made, none below 64 bytes. value:
-                              bytes in all. status: FL_OK, or FL_OUT_OF_MEMORY when all slots were used up (bounded) */
+                              bytes in all. status: FL_OK, or FL_OUT_OF_MEMORY when all slots were used up (bounded). Life 4 of the
+                              deep probe: of what its operations left allocated; FL_ERROR also when the content of one was wrong */
     FL_SECTION_FREE_ALL,   /* status of the first free that failed, or FL_OK. Lives 5 and 1: of every slot that is set; in the
                               graph layout the workload's slots are dropped instead, and then collected. Life 3: of the drain's */
     FL_SECTION_MAXIMAL,    /* value: bytes asked for (largest that drain got); status */

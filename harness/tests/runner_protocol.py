@@ -10,7 +10,7 @@ from typing import NamedTuple
 class FL:
     """The names there without FL_; X_BYTES is the size of struct fl_x. runner/tests/test_protocol.py compares them."""
 
-    PROTOCOL_VERSION = 13
+    PROTOCOL_VERSION = 14
     REPORT_VERSION = 9
     REPORT_MAGIC = 0x52484C46
     UNIT_BYTES = 8
@@ -34,6 +34,7 @@ class FL:
     PROBE_FULL = 2
     PROBE_GENERATION = 3
     PROBE_RECOVERY = 4
+    PROBE_DEEP = 5
     RUN_LOADS = 1
     RUN_GUARDED = 2
     RUN_IN_PROCESS = 4

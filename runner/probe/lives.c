@@ -2,7 +2,7 @@
  *
  * The lives of a probe, one after the other. The image itself is only ever looked at: life 0 sees it through copy-on-write
  * mappings, the later lives work on private copies: lives 1 and 2 on one, lives 3 and 4 on another, lives 5 and 6 on a third one, so
- * that lives 3 and 5 are a first recovery again.
+ * that lives 3 and 5 are a first recovery again. The deep probe opens the second and the third copy many times more.
  */
 #include "probe/probe.h"
 #include "files/files.h"
@@ -86,13 +86,25 @@ static bool run_life(const struct probed_heap *probed, uint32_t life, enum life_
     return report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_OK;
 }
 
+/* Of the deep probe: reported as the life that comes next, if one of them fails. */
+static bool open_often(const struct probed_heap *probed, uint32_t life) {
+    for (uint32_t i = 0; i < FL_DEEP_OPENS; i++)
+        if (!run_life(probed, life, LIFE_OPENED, VFS_REDIRECT))
+            return false;
+    return true;
+}
+
 bool run_lives(const struct probed_heap *probed, uint32_t first, uint32_t last) {
     static const enum life_kind KINDS[] = {
         [1] = LIFE_POWER, [2] = LIFE_SECOND, [3] = LIFE_USE, [4] = LIFE_LAST, [5] = LIFE_EMPTIED, [6] = LIFE_EMPTIED_LAST};
     _Static_assert(sizeof KINDS / sizeof KINDS[0] == FL_LAST_LIFE + 1, "each life has a kind");
-    for (uint32_t life = first; life <= last; life++)
+    for (uint32_t life = first; life <= last; life++) {
+        bool is_after_many = probed->probe.is_deep && (KINDS[life] == LIFE_LAST || KINDS[life] == LIFE_EMPTIED);
+        if (is_after_many && !open_often(probed, life))
+            return false;
         if (!run_life(probed, life, KINDS[life], VFS_REDIRECT))
             return false;
+    }
     return true;
 }
 
@@ -117,7 +129,8 @@ void run_probe(const struct probed_heap *probed, enum fl_probe kind) {
     bool has_no_heap = report_outcome() == FL_OUTCOME_DONE && report_result()->open_status == FL_NOT_A_HEAP;
     if (!inprocess_is_running() || report_outcome() != FL_OUTCOME_DONE)
         remove_copy(probed);
-    if (kind != FL_PROBE_FULL || !(goes_on || has_no_heap) || tail_is_known())
+    bool has_later = kind == FL_PROBE_FULL || kind == FL_PROBE_DEEP;
+    if (!has_later || !(goes_on || has_no_heap) || tail_is_known())
         return;
     if (has_no_heap)
         recreate(probed);

@@ -559,6 +559,48 @@ void probe_empty_open(const struct probe *probe, fl_heap *heap) {
     empty_heap(&life);
 }
 
+/* ---- the deep probe ------------------------------------------------------------------------------------------------------ */
+
+#define PARTS_OF_HEAP 64u /* no object of a long use is larger than one of them */
+#define LARGEST_OF_FEW 64u /* where memory ends the process: all of them together take no more than the drain of life 3 */
+
+static void report_long_use(struct life *life) {
+    static struct long_use use;
+    report_stage(FL_SECTION_DRAIN);
+    uint64_t part = power_of_two_below(life->probe->options.limit_bytes / PARTS_OF_HEAP);
+    uint64_t largest = life->probe->ends_when_full ? LARGEST_OF_FEW : part;
+    use_long(life->probe, life->heap, first_slot(life), largest, &use);
+    report_section(FL_SECTION_DRAIN);
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < use.count; i++) {
+        const struct long_object *object = &use.objects[i];
+        struct fl_block_entry *entry = report_append(sizeof *entry);
+        *entry = (struct fl_block_entry){file_number(life, object->location.file), FL_BLOCK_ALLOCATED, object->location.offset,
+                                         object->bytes};
+        total += object->bytes;
+    }
+    report_end(use.status, use.count, total);
+    if (use.status != FL_OK)
+        report_message(FL_SECTION_DRAIN, use.message[0] != '\0' ? use.message : life->adapter->message());
+}
+
+static void open_and_close(struct life *life) {
+    report_stage(FL_SECTION_OPEN);
+    int status = life->adapter->open(&life->probe->options, &life->heap);
+    report_result()->open_status = (uint32_t)status;
+    if (status != FL_OK) {
+        report_status(life, FL_SECTION_OPEN, status, FL_OPEN_NOT_TOLD);
+        return;
+    }
+    report_stage(FL_SECTION_CLOSE);
+    status = life->adapter->close(life->heap);
+    if (status == FL_OK)
+        return;
+    report_result()->open_status = (uint32_t)status; /* no other life opens it */
+    report_empty(FL_SECTION_OPEN, FL_OK, FL_OPEN_NOT_TOLD);
+    report_status(life, FL_SECTION_CLOSE, status, 0);
+}
+
 static void recreate(struct life *life) {
     report_stage(FL_SECTION_RECREATE);
     int status = life->adapter->create(&life->probe->options, &life->heap);
@@ -578,6 +620,10 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
     }
     if (kind == LIFE_TRACED) {
         traced_life(&life);
+        return;
+    }
+    if (kind == LIFE_OPENED) {
+        open_and_close(&life);
         return;
     }
     if (open_heap(&life) != FL_OK)
@@ -618,5 +664,7 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
         return;
     if (kind == LIFE_USE)
         use_heap(&life);
+    if (kind == LIFE_LAST && probe->is_deep)
+        report_long_use(&life);
     close_heap(&life);
 }

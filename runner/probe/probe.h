@@ -66,7 +66,8 @@ enum life_kind {
     LIFE_POWER,    /* open, contents, power fails */
     LIFE_SECOND,   /* open, slots, walk, check, contents; power fails */
     LIFE_USE,      /* open, slots, walk, check, contents; drain, free what it got, maximal; close */
-    LIFE_LAST,     /* open, slots, walk, check, contents; close */
+    LIFE_LAST,     /* open, slots, walk, check, contents; of the deep probe: a long use; close */
+    LIFE_OPENED,   /* open; close. Nothing of it is reported but what fails */
     LIFE_EMPTIED,    /* open; free all, drain; close */
     LIFE_EMPTIED_LAST,  /* open; power fails */
     LIFE_RECREATE, /* create */
@@ -82,11 +83,27 @@ struct probe {
     bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect before it is used */
     uint32_t generation; /* of LIFE_TRACED */
     bool has_follow_up;  /* of LIFE_TRACED */
+    bool is_deep;        /* FL_PROBE_DEEP */
 };
 /* Runs in the life's own process. */
 void probe_life(const struct probe *probe, enum life_kind kind);
 /* LIFE_EMPTIED of a heap that was not closed since it was used: free all; drain. */
 void probe_empty_open(const struct probe *probe, fl_heap *heap);
+
+/* ---- long_use.c */
+/* What an open heap was used for, at its end. */
+struct long_use {
+    int status; /* FL_OK, or what ended it */
+    char message[256]; /* of the runner, about that; empty: the adapter has it */
+    uint32_t count; /* of objects */
+    struct long_object {
+        uint32_t slot;
+        uint64_t bytes; /* asked for */
+        struct fl_location location;
+    } objects[128];
+};
+/* FL_DEEP_OPERATIONS allocations and frees in the empty slots from first on. largest: no object is larger, bytes. */
+void use_long(const struct probe *probe, fl_heap *heap, uint32_t first, uint64_t largest, struct long_use *use);
 
 /* ---- blocks.c */
 struct blocks {

@@ -127,9 +127,12 @@ static void refresh_tree(void) {
 static bool wants_death(const struct fl_command *command) { return command->run.flags == FL_RUN_DEATH; }
 
 static void check_run(const struct fl_command *command) {
-    bool is_known = command->run.probe == FL_PROBE_FIRST || command->run.probe == FL_PROBE_FULL;
+    bool is_deep = command->run.probe == FL_PROBE_DEEP && (command->run.flags == 0 || wants_death(command));
+    bool is_known = command->run.probe == FL_PROBE_FIRST || command->run.probe == FL_PROBE_FULL || is_deep;
     if (!is_known && !(has_events(command) && command->run.flags == FL_RUN_LOADS))
-        FAIL(EXIT_BAD_INPUT, "command %u: probe %u, expected 1 (first), 2 (full) or, with loads, 3 (generation) or 4 (recovery)",
+        FAIL(EXIT_BAD_INPUT,
+             "command %u: probe %u, expected 1 (first), 2 (full), without flags 5 (deep), or with loads 3 (generation) or 4 "
+             "(recovery)",
              command->kind, command->run.probe);
     if (wants_death(command))
         return;
@@ -163,6 +166,7 @@ static void run(const struct fl_command *command) {
     loads_begin(command->run.flags, command->run.seed);
     events_begin(has_events(command));
     server.probed.probe.generation = command->run.generation;
+    server.probed.probe.is_deep = command->run.probe == FL_PROBE_DEEP;
     server.probed.probe.has_follow_up = command->run.probe == FL_PROBE_GENERATION;
     run_probe(&server.probed, (enum fl_probe)command->run.probe);
     if (child_stop_requested())

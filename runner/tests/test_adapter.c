@@ -71,7 +71,7 @@ struct fl_heap {
     uint32_t layout, layout_slots;
     pthread_mutex_t lock;
     int attached; /* threads */
-    int listings; /* behaviour LISTED_TWICE: how often the second half is in the list of free places */
+    int listings; /* behaviours LISTED_*: how often the second half is in the list of free places */
 };
 
 static _Thread_local int is_attached;
@@ -425,6 +425,16 @@ __attribute__((unused)) static int behaviour_LISTED_TWICE(struct fl_heap *heap) 
     heap->listings = SCRATCH(heap) == 0 ? 2 : 0;
     SCRATCH(heap) = 1;
     return FL_OK;
+}
+
+/* Each open lists it twice. */
+__attribute__((unused)) static int behaviour_LISTED_ALWAYS(struct fl_heap *heap) {
+    heap->listings = 2;
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_OPENS_TEN_TIMES(struct fl_heap *heap) {
+    return ++SCRATCH(heap) > 10 ? (fail_with("opened ten times"), FL_CORRUPT) : FL_OK;
 }
 
 __attribute__((unused)) static int behaviour_CRASH_IN_WALK(struct fl_heap *heap) { return (void)heap, FL_OK; }

@@ -37,7 +37,7 @@ DONE, SIGNAL, HUNG, EXITED, OVERLOADED, BROKEN = range(6)
 OPEN, FILES, SLOT_LIST, WALK, CHECK, CONTENTS, DRAIN, FREE_ALL, MAXIMAL, CLOSE, RECREATE, MESSAGE, OBJECTS, RETAINED = (
     range(1, 15)
 )
-FIRST, FULL = FL.PROBE_FIRST, FL.PROBE_FULL
+FIRST, FULL, DEEP = FL.PROBE_FIRST, FL.PROBE_FULL, FL.PROBE_DEEP
 OK, OUT_OF_MEMORY, NOT_A_HEAP, CORRUPT, UNSUPPORTED, ERROR = range(6)
 PROBE_OBJECT = 0xFFFFFF
 
@@ -247,6 +247,38 @@ def test_full_probe_goes_through_seven_lives(serve: Callable[..., Server]) -> No
     assert kinds[6] == [OPEN]
     assert all(section.status == OK for section in report.sections)
     assert server.leftovers() == []
+
+
+# ---- the deep probe ------------------------------------------------------------------------------------------------------
+
+
+def test_the_deep_probe_uses_the_heap_long(serve: Callable[..., Server]) -> None:
+    server = serve()
+    full, deep = server.run(FULL), server.run(DEEP)
+    assert (deep.outcome, deep.life, deep.stage) == (DONE, 6, OPEN)
+    long_use = deep.one(4, DRAIN)
+    assert [section for section in deep.sections if section is not long_use] == full.sections
+    assert (long_use.status, long_use.value) == (OK, sum(size for *_, size in long_use.entries("<IIQQ")))
+    extents = sorted((offset, offset + size) for _, _, offset, size in long_use.entries("<IIQQ"))
+    assert len(extents) > 60
+    assert all(one[1] <= next_[0] for one, next_ in itertools.pairwise(extents))
+    assert deep.sections == server.run(DEEP).sections
+
+
+def test_a_heap_that_opens_few_times_does_not_come_through_the_deep_probe(serve: Callable[..., Server]) -> None:
+    server = serve("OPENS_TEN_TIMES")
+    assert all(section.status == OK for section in server.run(FULL).sections)
+    report = server.run(DEEP)
+    assert (report.outcome, report.life, report.one(4, OPEN).status) == (DONE, 4, CORRUPT)
+    assert report.message() == "opened ten times"
+
+
+def test_a_long_use_looks_at_what_it_stored(serve: Callable[..., Server]) -> None:
+    """Two objects are in one place."""
+    long_use = serve("LISTED_ALWAYS").run(DEEP).one(4, DRAIN)
+    offsets = [offset for _, _, offset, _ in long_use.entries("<IIQQ")]
+    assert long_use.status == ERROR
+    assert len(offsets) == len(set(offsets)) + 1
 
 
 def runs_of(contents: Section) -> list[tuple[int, ...]]:

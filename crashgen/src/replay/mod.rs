@@ -31,6 +31,8 @@ pub enum Probe {
     First = protocol::PROBE_FIRST as isize,
     /// All lives.
     Full = protocol::PROBE_FULL as isize,
+    /// All lives, with many opens between them, and a long use.
+    Deep = protocol::PROBE_DEEP as isize,
 }
 
 /// How a recorded run is done.

@@ -2,7 +2,7 @@
 //! The numbers of `runner/protocol.h`, which says what they mean. Each constant has the name there without `FL_`; `X_BYTES` is the
 //! size of `struct fl_x`. `runner/tests/test_protocol.py` compares them.
 
-pub const PROTOCOL_VERSION: u32 = 13;
+pub const PROTOCOL_VERSION: u32 = 14;
 
 /// The server ended because its engine is not to be believed about this target.
 pub const EXIT_DISTRUST: u32 = 4;
@@ -30,6 +30,7 @@ pub const PROBE_FIRST: u32 = 1;
 pub const PROBE_FULL: u32 = 2;
 pub const PROBE_GENERATION: u32 = 3;
 pub const PROBE_RECOVERY: u32 = 4;
+pub const PROBE_DEEP: u32 = 5;
 pub const RUN_LOADS: u32 = 1;
 pub const RUN_IN_PROCESS: u32 = 4;
 pub const RUN_REPORT_APART: u32 = 16;

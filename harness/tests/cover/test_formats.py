@@ -17,7 +17,7 @@ JOINTS = {
     "include/adapter.h": ("FL_ADAPTER_ABI", 7, "ffcebf213a2e7548"),
 }
 PROTOCOL = "runner/protocol.h"
-PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 13, "9a977eebe68a8efd")
+PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 14, "38888b4834a58873")
 REPORT_JOINT = ("FL_REPORT_VERSION", 9, "626fe8ebb5dbc53a")
 """Of the heap report alone: the oracle reads it."""
 
