@@ -59,6 +59,8 @@ impl Contract {
             RuleId::FailsWithoutCrash => false,
             // It is a cause of what other rules say.
             RuleId::RecoverySkipped => false,
+            // It is judged in long lives, of which there are few.
+            RuleId::NotLasting => false,
             // It is judged where power fails in a commit.
             RuleId::TransactionInPart => false,
             _ => true,

@@ -356,7 +356,7 @@ impl<'a> Judge<'a> {
     /// FL001 and FL002: a process of the probe must come to its end, whatever the image.
     fn judge_outcome(&mut self) {
         let life = self.report.life(usize::from(self.report.last_life));
-        let what = stage_phrase(recovery_phrase(self.report.last_life), self.report.last_stage);
+        let what = stage_phrase(self.report.last_life, self.report.last_stage);
         match self.report.outcome {
             Outcome::Overloaded => {
                 return self.unknown(format!("{what}: the machine was overloaded, the wall limit came first"));

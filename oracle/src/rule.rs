@@ -72,6 +72,8 @@ rules! {
         "what is broken was not recovered: open took a heap that was not closed as a close had left it";
     TransactionInPart = 19, "a transaction took effect in part",
         "power failed in a commit, and of the transaction's changes some are there and some are not";
+    NotLasting = 20, "a recovered heap does not last",
+        "what holds right after recovery breaks after many opens, or after many allocations and frees";
 }
 
 impl RuleId {

@@ -182,14 +182,14 @@ fn execute(command: Command) -> Result<u8, EngineError> {
             Ok(run::explore(&config, Trace::read(&config.trace)?, &mut Output::default())?.exit_code())
         }
         Command::Replay { config, token } => {
-            let config = Config::read(&config)?;
             let witness = decode(&token)?;
+            let config = Config::read(&config)?.for_rule(&witness.rule);
             let trace = Trace::read(&config.trace)?;
             Ok(replay::replay(&config, &trace, &witness, &mut Output::default())?.exit_code())
         }
         Command::Shrink { config, token } => {
-            let config = Config::read(&config)?;
             let witness = decode(&token)?;
+            let config = Config::read(&config)?.for_rule(&witness.rule);
             let trace = Trace::read(&config.trace)?;
             Ok(shrink::shrink(&config, &trace, &witness, &mut Output::default())?.exit_code())
         }

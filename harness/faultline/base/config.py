@@ -26,6 +26,11 @@ Bytes = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
 Nested = Annotated[int, Meta(ge=0, le=3)]
 """Crashes after the first."""
+LONG_LIVES = 8
+"""Crash states that live long, as a rule."""
+MOST_LONG_LIVES = 10_000
+LongLives = Annotated[int, Meta(ge=0, le=MOST_LONG_LIVES)]
+"""Crash states that are opened many times and used for long."""
 Strategy = Annotated[str, Meta(min_length=1)]
 """How crash states are chosen, by name: pipeline/lists.py knows which there are."""
 KillStrategy = Literal["prefix", "floor", "sample"]
@@ -206,6 +211,7 @@ class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     time_s: Seconds = CELL_TIME_S
     start: StartPoint = "create"
     probe: Probe = "full"
+    long_lives: LongLives = LONG_LIVES
 
 
 class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -225,6 +231,7 @@ class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     time_s: Seconds | None = None
     start: StartPoint | None = None
     probe: Probe | None = None
+    long_lives: LongLives | None = None
 
 
 class MatrixCell(MatrixKeys, forbid_unknown_fields=True, frozen=True, kw_only=True):

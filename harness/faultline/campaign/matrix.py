@@ -97,4 +97,5 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
         "time_limit_s": chosen("time_s"),
         "start": chosen("start"),
         "probe": chosen("probe"),
+        "long_lives": chosen("long_lives"),
     }

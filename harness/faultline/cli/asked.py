@@ -157,6 +157,14 @@ OF_A_CELL: tuple[Command, ...] = (
         " certificate names the rules that are then not judged.",
     ),
     click.option(
+        "--long-lives",
+        type=click.IntRange(0, config.MOST_LONG_LIVES),
+        default=config.LONG_LIVES,
+        show_default=True,
+        metavar="N",
+        help="Strategy complete: where nothing else was found, open N crash states many times, and use them for long.",
+    ),
+    click.option(
         "--trace",
         type=PATH,
         help="Explore this trace and take none: one that `faultline import` made with --base, or `faultline trace --out` wrote. -w"

@@ -10,6 +10,7 @@ import msgspec
 from faultline.base.config import (
     DEFAULT_STRATEGY,
     EXHAUSTIVE_STATES,
+    LONG_LIVES,
     SAMPLES,
     Flush,
     Model,
@@ -54,6 +55,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the first crash positions are: in the creation of the heap, in what follows it, or from an operation on."""
     probe: Probe = "full"
     """How much of the probe script each recovery runs: open, slots, walk and check, or all of it."""
+    long_lives: int = LONG_LIVES
+    """Strategy complete: crash states that are opened many times and used for long, where nothing else was found."""
     path: str = ""
     """Of a user's workload file, as it was named; workload is then file:KEY."""
     trace: str = ""
@@ -107,6 +110,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("--start", self.start, usual_start),
             ("--nested", self.nested, 0),
             ("--probe", self.probe, "full"),
+            ("--long-lives", self.long_lives, LONG_LIVES),
             ("--replay-engine", self.replay_engine, None),
             ("--trace", self.trace, ""),
         )

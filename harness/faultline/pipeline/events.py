@@ -470,6 +470,8 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     later_positions: int = 0
     """Crash positions of later generations: in recoveries and in what follows them."""
     later_judgements: int = 0
+    long_lives: int = 0
+    """Crash states that were opened many times and used for long."""
     full_probes: int = 0
     stages: list[Stage] = []
     engines: Engines = msgspec.field(default_factory=Engines)

@@ -102,6 +102,7 @@ def engine_config(cell: PreparedCell, scratch: Path, jobs: int = 1) -> dict[str,
         "strategy": spec.strategy,
         "nested": spec.nested,
         "follow_up": spec.follow_up,
+        "long_lives": spec.long_lives,
         "jobs": jobs,
         "seed": spec.seed,
         "limits": {

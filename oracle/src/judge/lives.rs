@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::blocks::LiveBlocks;
 use super::contents::Shown;
 use super::references::FirstPart;
-use super::{Extent, Judge, ShownObject, Subject, recovery_phrase};
+use super::{Extent, Judge, ShownObject, Subject, recovery_phrase, stage_phrase};
 use crate::contract::Leaks;
 use crate::fact::{Change, Fact, Part, Step};
 use crate::report::{
@@ -65,8 +65,10 @@ impl<'a> Judge<'a> {
         if number >= SECOND_RECOVERY {
             let live = self.judge_walk(life, number);
             self.judge_idempotence(number);
-            if number == USE {
-                self.judge_usability(life, live, first_part);
+            match number {
+                USE => self.judge_usability(life, live, first_part),
+                REOPENED => self.judge_long_use(life, live),
+                _ => {}
             }
         }
         self.judge_reading(life, number);
@@ -317,6 +319,20 @@ impl<'a> Judge<'a> {
         let walked = life.walk.as_ref().map_or(0, |walk| walk.file_bytes);
         let taken = self.taken_extents(life, live);
         self.judge_drain_extents(life, &taken, self.shape.limit_bytes.max(walked));
+    }
+
+    /// FL012, FL006 and FL007 of a long use, which the deep probe alone has.
+    fn judge_long_use(&mut self, life: &'a Life, live: Option<LiveBlocks<'a>>) {
+        let Some(drain) = &life.drain else { return };
+        let before = self.out.violations.len();
+        let walked = life.walk.as_ref().map_or(0, |walk| walk.file_bytes);
+        let taken = self.taken_extents(life, live);
+        self.judge_drain_extents(life, &taken, self.shape.limit_bytes.max(walked));
+        // Two objects in one place have no content that is right.
+        if drain.status != Status::Ok && self.out.violations.len() == before {
+            let what = stage_phrase(REOPENED, Some(SectionKind::Drain));
+            self.violate_answer(life, Step::new(REOPENED, SectionKind::Drain), drain.status, &what);
+        }
     }
 
     /// What no allocation after recovery may touch.

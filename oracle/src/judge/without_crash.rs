@@ -5,7 +5,7 @@
 //! Equal are only the same step, and the same signal or status. Lives 0 to 2 go through nothing but what life 3 goes through first,
 //! and a twin has no lives 0 to 2: it is compared by its life 3.
 
-use super::words::{message_about, recovery_phrase, signal_name, stage_phrase, twin_phrase};
+use super::words::{message_about, recovery_phrase, signal_name, stage_of, twin_phrase};
 use super::{Judge, Subject};
 use crate::contract::OutOfMemory;
 use crate::fact::{Fact, Step};
@@ -138,7 +138,7 @@ fn in_twin(fact: Fact) -> Option<Fact> {
 
 /// Without the allocator's own words: `the drain after recovery died of signal 6 (SIGABRT)`.
 pub(super) fn failure_words(fact: Fact, life_phrase: impl Fn(u16) -> &'static str) -> String {
-    let of = |step: Step| stage_phrase(life_phrase(step.life()), Some(step.section));
+    let of = |step: Step| stage_of(step.life(), life_phrase(step.life()), Some(step.section));
     match fact {
         Fact::Died(step, signal) => format!("{} died of signal {signal}{}", of(step), signal_name(signal)),
         Fact::Exited(step) => format!("{} called exit", of(step)),

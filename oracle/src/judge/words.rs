@@ -37,7 +37,12 @@ pub(super) fn twin_phrase(life: u16) -> &'static str {
     }
 }
 
-pub(super) fn stage_phrase(recovery: &str, stage: Option<SectionKind>) -> String {
+pub(super) fn stage_phrase(life: u16, stage: Option<SectionKind>) -> String {
+    stage_of(life, recovery_phrase(life), stage)
+}
+
+/// As [`stage_phrase`], with these words for the life's recovery.
+pub(super) fn stage_of(life: u16, recovery: &str, stage: Option<SectionKind>) -> String {
     let stage = match stage {
         None | Some(SectionKind::Open) => return recovery.to_owned(),
         Some(SectionKind::Recreate) => return "create after a create that power cut short".to_owned(),
@@ -47,6 +52,7 @@ pub(super) fn stage_phrase(recovery: &str, stage: Option<SectionKind>) -> String
         Some(SectionKind::Retained) => "asking what words point to",
         Some(SectionKind::Check) => "check",
         Some(SectionKind::Contents) => "reading the contents",
+        Some(SectionKind::Drain) if life == REOPENED => return "the long use (life 4)".to_owned(),
         Some(SectionKind::Drain) => "the drain",
         Some(SectionKind::FreeAll) => "the freeing of all",
         Some(SectionKind::Maximal) => "the maximal allocation",

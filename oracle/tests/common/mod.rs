@@ -230,6 +230,7 @@ impl Heap {
             emptied_status: Status::Ok,
             drain: Some(drain),
             drain_status: Status::Ok,
+            long_use: None,
             free_all: Some(Status::Ok),
             maximal: Some((maximal, Status::Ok)),
             close: [Some(Status::Ok); LIFE_COUNT],
@@ -294,6 +295,8 @@ pub struct Probe {
     pub emptied_status: Status,
     pub drain: Option<Vec<Block>>,
     pub drain_status: Status,
+    /// Of the deep probe: how it ended, and what it left allocated.
+    pub long_use: Option<(Status, Vec<Block>)>,
     pub free_all: Option<Status>,
     pub maximal: Option<(u64, Status)>,
     pub close: [Option<Status>; LIFE_COUNT],
@@ -394,6 +397,9 @@ impl Probe {
         builder = self.contents(builder, life, Stage::Recovery);
         if life == USE {
             builder = self.stages(builder);
+        }
+        if let Some((status, blocks)) = self.long_use.as_ref().filter(|_| life == REOPENED) {
+            builder = builder.drain(*status, blocks);
         }
         self.closed(builder, life)
     }

@@ -105,6 +105,25 @@ fn two_allocations_after_recovery_may_not_overlap() {
     assert_breaks(&judged(&contract(), &script, &probe, &heap.memory()), &[RuleId::Overlap]);
 }
 
+#[test]
+fn what_a_long_use_allocates_may_not_overlap_a_live_block_or_each_other() {
+    let (script, heap) = two_objects();
+    let free = heap.probe().drain.unwrap()[0].offset;
+    for (blocks, is_wrong) in [
+        (vec![allocated(free, 64), allocated(free + 64, 64)], false),
+        (vec![allocated(free, 64), allocated(free, 64)], true),
+        (vec![allocated(640, 64)], true),
+    ] {
+        // Two objects in one place say why their contents are wrong.
+        for status in if is_wrong { vec![Status::Ok, Status::Error] } else { vec![Status::Ok] } {
+            let probe = Probe { long_use: Some((status, blocks.clone())), ..heap.probe() };
+            let judgement = judged(&contract(), &script, &probe, &heap.memory());
+            let expected: &[RuleId] = if is_wrong { &[RuleId::Overlap] } else { &[] };
+            assert_eq!(rules(&judgement), expected, "{blocks:?}: {judgement:#?}");
+        }
+    }
+}
+
 // FL007
 
 #[test]

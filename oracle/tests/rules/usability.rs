@@ -28,6 +28,15 @@ fn capacity_below_the_twins_is_found() {
 }
 
 #[test]
+fn an_operation_of_a_long_use_may_not_fail() {
+    let (script, heap) = two_objects();
+    let probe = Probe { long_use: Some((Status::Error, vec![])), ..heap.probe() };
+    let judgement = judged(&contract(), &script, &probe, &heap.memory());
+    assert_breaks(&judgement, &[RuleId::NotUsable]);
+    assert_eq!(judgement.violations[0].message, "the long use (life 4) answered error");
+}
+
+#[test]
 fn the_twin_is_that_of_the_pending_operation_if_it_has_happened() {
     let (script, without) = two_objects();
     let script = script.begin(OperationKind::Allocate, 5, 4096);

@@ -5,8 +5,8 @@ use crate::base::error::{EngineError, bad_input};
 use crashgen::complete::Bounds;
 use crashgen::edit::{AsRepaired, Edit, Place};
 use crashgen::model::PersistencyModel;
-use crashgen::replay::ServerOptions;
-use crashgen::strategy::{Options, Strategy};
+use crashgen::replay::{Probe, ServerOptions};
+use crashgen::strategy::{Options, Sample, Strategy};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{EventKind, Trace};
 use oracle::contract::OutOfMemory;
@@ -121,6 +121,9 @@ pub struct Config {
     pub outcomes: Option<OutcomesFile>,
     /// How much of the probe script is run.
     pub probe: ProbeName,
+    /// Crash states that live long where nothing else was found ([`crate::explore::long_lives`]).
+    #[serde(default)]
+    pub long_lives: u32,
     /// What tokens name.
     pub identity: Identity,
 }
@@ -210,6 +213,9 @@ pub enum ProbeName {
     First,
     /// All stages, once for each distinct pair of heap report and allocator metadata.
     Full,
+    /// All stages of each image, with many opens between them, and a long use.
+    #[serde(skip)]
+    Deep,
 }
 
 /// Which findings end an exploration.
@@ -437,7 +443,29 @@ impl Config {
 
     /// Whether all of the probe script is run.
     pub fn is_full(&self) -> bool {
-        self.probe == ProbeName::Full
+        self.probe != ProbeName::First
+    }
+
+    /// How much of the probe script is run, as servers are asked.
+    pub fn probe(&self) -> Probe {
+        match self.probe {
+            ProbeName::First => Probe::First,
+            ProbeName::Full => Probe::Full,
+            ProbeName::Deep => Probe::Deep,
+        }
+    }
+
+    /// The same for long lives: of one state drawn at each crash position, by the first crash alone.
+    pub fn for_long_lives(&self) -> Self {
+        let limits = Limits { samples: 1, ..self.limits };
+        Self { probe: ProbeName::Deep, strategy: &Sample, nested: 0, limits, ..self.clone() }
+    }
+
+    /// The same for a token of this rule: with the whole probe that shows it.
+    pub fn for_rule(self, rule: &str) -> Self {
+        let is_of_long_lives = rule.parse() == Ok(RuleId::NotLasting);
+        let probe = if is_of_long_lives { ProbeName::Deep } else { ProbeName::Full };
+        Self { probe, ..self }
     }
 
     /// What bounds each search of `complete`. A worker's memory is shared, about equally, by the searches that it has at a time: one over the

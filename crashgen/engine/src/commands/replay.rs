@@ -73,7 +73,7 @@ impl Replayer<'_> {
     /// A state of a later generation: recovery is traced again, and power fails in it where the token says.
     fn recovery(mut self, trace: &Trace, crash: &LaterCrash) -> Result<Verdict, EngineError> {
         let (config, witness) = (self.config, self.witness);
-        let mut hooked = Recoverer::start(&config.recording_server()?, false)?;
+        let mut hooked = Recoverer::start(&config.recording_server()?, Probe::First)?;
         let sites = &mut self.findings.recovery_sites;
         let mut last = last_generation(config, trace, witness, (&mut hooked, sites))?;
         let view = step_to(config, &mut last, crash, witness.later.len())?;
@@ -90,7 +90,7 @@ impl Replayer<'_> {
 
     /// Runs the states that the strategy chooses: the token's.
     fn run(&mut self, strategy: &dyn Strategy, crash: LastCrash) -> Result<Verdict, EngineError> {
-        let mut recoverer = Recoverer::start(&self.config.server("images")?, true)?;
+        let mut recoverer = Recoverer::start(&self.config.server("images")?, self.config.probe())?;
         let LastCrash { view, mut case, .. } = crash;
         let crash = (crash.generation, crash.position, crash.earlier.as_slice());
         let mut verdict = Ok(Verdict::Unknown);
@@ -110,7 +110,8 @@ impl Replayer<'_> {
         (generation, position, earlier): (FollowedGeneration, u32, &[EarlierCrash]),
     ) -> Result<Verdict, EngineError> {
         let FollowedGeneration { config, trace, twins, .. } = generation;
-        let judgement = Judge { config, twins }.judge_addresses(recoverer, Probe::Full, case.crash(view, choices))?;
+        let judgement =
+            Judge { config, twins }.judge_addresses(recoverer, config.probe(), case.crash(view, choices))?;
         let as_without = judgement.as_without_crash.iter();
         let as_without = as_without.map(|failure| format!("{failure}, as the heap without a crash does (FL017)"));
         self.output.unknown(&judgement.unknown.iter().cloned().chain(as_without).collect::<Vec<_>>());

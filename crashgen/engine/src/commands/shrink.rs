@@ -96,10 +96,10 @@ pub fn shrink(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         rule,
         findings: Findings::new(config),
         hooked: match is_later {
-            true => Some(Recoverer::start(&config.recording_server()?, false)?),
+            true => Some(Recoverer::start(&config.recording_server()?, Probe::First)?),
             false => None,
         },
-        recoverer: Recoverer::start(&config.server("images")?, true)?,
+        recoverer: Recoverer::start(&config.server("images")?, config.probe())?,
         twins: made.twins.as_ref(),
         onsets: OnsetFinder::default(),
         budget,
@@ -261,7 +261,7 @@ impl<'a> Shrinker<'a> {
         let rule = self.rule;
         let mut shown = self.follow(witness, None)?;
         if shown.is_none() {
-            self.probe = Probe::Full;
+            self.probe = self.config.probe();
             self.judged.clear();
             shown = self.follow(witness, None)?;
         }
@@ -572,7 +572,7 @@ impl<'a> Shrinker<'a> {
 
     /// Prints the finding as the witness's last crash shows it.
     fn print(&mut self, witness: &Witness, output: &mut Output) -> Result<(), EngineError> {
-        self.probe = Probe::Full;
+        self.probe = self.config.probe();
         let last = witness.later.last();
         let (position, from_newest, lines) = last
             .map_or((witness.position, witness.from_newest, &witness.lines), |crash| {

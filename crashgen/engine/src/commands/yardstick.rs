@@ -68,12 +68,12 @@ impl Compared {
 /// When the trace contradicts itself or a replay server fails.
 pub fn measure(config: &Config, trace: &Trace, state_limit: u128, probe: Probe) -> Result<bool, EngineError> {
     let mut plain = Plain {
-        recoverer: Recoverer::start(&config.server("plain")?, probe == Probe::Full)?,
+        recoverer: Recoverer::start(&config.server("plain")?, probe)?,
         probe,
         known: FxHashMap::default(),
         reports: Vec::new(),
     };
-    let mut hooked = Recoverer::start(&config.recording_server()?, probe == Probe::Full)?;
+    let mut hooked = Recoverer::start(&config.recording_server()?, probe)?;
     let mut case = HeapCase::new(config, trace, "");
     let mut complete = Complete::new(config, &Rc::default());
     let mut found = Compared::default();
@@ -176,7 +176,7 @@ impl Plain {
         }
         let report = match self.probe {
             Probe::First => self.recoverer.probe(image, Probe::First)?.report,
-            Probe::Full => self.recoverer.probe_fully(image)?.report,
+            Probe::Full | Probe::Deep => self.recoverer.probe_fully(image)?.report,
         };
         let number = self.reports.iter().position(|known| *known.own == *report).unwrap_or(self.reports.len());
         if number == self.reports.len() {

@@ -70,6 +70,8 @@ pub struct Tally {
     pub engine_why: Option<String>,
     /// Findings that it looked behind, in the order of their crash positions.
     pub behind: Vec<Behind>,
+    /// Crash states that lived long.
+    long_lives: u64,
 }
 
 /// How the exploration went on at a finding.
@@ -268,6 +270,20 @@ impl Tally {
         }
     }
 
+    /// Takes over what long lives showed, and why there are no more of them.
+    pub fn add_long_lives(&mut self, lives: Self, stopped: Option<&str>, asked: usize) {
+        self.long_lives = lives.judgements;
+        if lives.judgements > 0 {
+            self.judged.insert(RuleId::NotLasting);
+        }
+        if let Some(why) = stopped {
+            self.bounds_hit.insert(format!("{} of {asked} long lives: {why}", lives.judgements));
+        }
+        lives.unknown_reasons.iter().for_each(|reason| self.add_unknown(&in_a_long_life(reason)));
+        let as_without_crash = lives.as_without_crash.into_iter();
+        self.add_without_crash(as_without_crash.map(|(failure, count)| (in_a_long_life(&failure), count)));
+    }
+
     fn add_without_crash(&mut self, failures: impl Iterator<Item = (String, u64)>) {
         failures.for_each(|(failure, count)| *self.as_without_crash.entry(failure).or_default() += count);
     }
@@ -407,6 +423,7 @@ impl Tally {
             engines: numbers.engines,
             later_positions: self.later_positions,
             later_judgements: self.later_judgements,
+            long_lives: self.long_lives,
             judgements: self.judgements,
             unknowns: self.unknowns,
             unknown_reasons: self.unknown_reasons.iter().cloned().collect(),
@@ -419,6 +436,10 @@ impl Tally {
             covers,
         }
     }
+}
+
+fn in_a_long_life(what: &str) -> String {
+    format!("in a long life: {what}")
 }
 
 fn after_second_crash(what: &str) -> String {
@@ -620,6 +641,7 @@ pub struct Certificate {
     pub engines: Engines,
     pub later_positions: u64,
     pub later_judgements: u64,
+    pub long_lives: u64,
     pub judgements: u64,
     pub unknowns: u64,
     pub unknown_reasons: Vec<String>,

@@ -19,7 +19,6 @@ use crate::heap::stepping::as_it_is;
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::model::{Choice, View};
-use crashgen::replay::Probe;
 use oracle::{Judgement, Violation};
 use std::ops::ControlFlow;
 use std::slice;
@@ -278,7 +277,7 @@ impl Examiner<'_, '_> {
     /// What the heap breaks with the adapter that people use.
     fn with_plain_adapter(&mut self, heap: CrashedHeap) -> Result<Vec<Violation>, EngineError> {
         let probe = self.means.probe;
-        let mut plain = Recoverer::start(&self.means.config.server("plain")?, probe == Probe::Full)?;
+        let mut plain = Recoverer::start(&self.means.config.server("plain")?, probe)?;
         Ok(self.judge_of().judge(&mut plain, probe, heap)?.violations)
     }
 

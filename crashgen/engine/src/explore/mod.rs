@@ -9,6 +9,7 @@ pub mod course;
 pub mod examiner;
 pub mod explorer;
 pub mod later;
+pub mod long_lives;
 pub mod means;
 pub mod outcomes;
 pub mod parts;

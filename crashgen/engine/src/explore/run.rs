@@ -10,6 +10,7 @@ use crate::base::error::EngineError;
 use crate::base::output::{Output, Verdict};
 use crate::explore::behind;
 use crate::explore::certificate::Tally;
+use crate::explore::long_lives;
 use crate::explore::outcomes;
 use crate::explore::parts::Task;
 use crate::explore::unchanged;
@@ -84,7 +85,12 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         let from = if number == 0 { begin } else { first };
         let unfit = behind::explore(&task, rung.strategy, &mut whole, from, output)?;
         let unfit = unfit.map(|why| rung.config.with_place(&why));
-        let Some(why) = unfit else { return finish(&task, &mut whole, output) };
+        let Some(why) = unfit else {
+            if is_worth_long_lives(&task, &whole) {
+                long_lives::explore(&task, &mut whole, output)?;
+            }
+            return finish(&task, &mut whole, output);
+        };
         let Some(next) = rungs.get(number + 1) else { return Err(EngineError::Distrust(why)) };
         whole = fallen(whole, &fresh, config.strategy, next, &why);
         // What goes on from here goes on with that.
@@ -138,6 +144,14 @@ fn fallen(before: Whole, fresh: &Tally, asked: &dyn Strategy, next: &Rung, why: 
     }
     whole.go_on_from(before);
     whole
+}
+
+/// Whether nothing was found so far, and no trial of `mutate` waits: that compares with an exploration that had no long lives.
+fn is_worth_long_lives(task: &Task, whole: &Whole) -> bool {
+    let Config { long_lives, outcomes, strategy, .. } = task.config;
+    let is_known = !task.trace.has_unknown_operations() && task.config.is_full();
+    let is_asked = *long_lives > 0 && outcomes.is_none() && strategy.follows_loads() && is_known;
+    is_asked && whole.findings.is_empty() && whole.stopped.is_none()
 }
 
 fn finish(task: &Task, whole: &mut Whole, output: &mut Output) -> Result<Verdict, EngineError> {

@@ -151,6 +151,8 @@ pub struct Whole {
     strategy: &'static dyn Strategy,
     /// What the trace rules say was printed.
     are_rules_printed: bool,
+    /// It is a part of another exploration, which says how far it is.
+    is_aside: bool,
 }
 
 impl Whole {
@@ -166,7 +168,20 @@ impl Whole {
             is_last: false,
             strategy,
             are_rules_printed: false,
+            is_aside: false,
         }
+    }
+
+    /// Nothing yet, of what is explored beside the exploration of the trace. It knows the findings of that, and judges no trace rules.
+    pub fn aside(&self, strategy: &'static dyn Strategy) -> Self {
+        let (is_aside, are_rules_printed) = (true, true);
+        Self { is_aside, are_rules_printed, ..Self::new(Tally::default(), strategy) }
+    }
+
+    /// Takes over what long lives showed.
+    pub fn add_long_lives(&mut self, lives: Self, asked: usize) {
+        self.tally.add_long_lives(lives.tally, lives.stopped.as_deref(), asked);
+        self.findings.extend(lives.findings);
     }
 
     /// Where the exploration begins: at the first crash position, or where an earlier one left the trace. What that left before is
@@ -331,12 +346,12 @@ impl Whole {
                 Ok(Message::Rules(rules)) => self.print_rules(&rules, output),
                 Ok(Message::Progress(more_positions, more_recoveries)) => {
                     (positions, recoveries) = (positions + more_positions, recoveries + more_recoveries);
-                    if self.are_rules_printed {
+                    if self.are_rules_printed && !self.is_aside {
                         output.progress(parts[0].first + positions, task.trace.events.len(), recoveries, printed.len());
                     }
                 }
                 Ok(Message::Finding(part, finding)) => early.entry(part).or_default().push(*finding),
-                Ok(Message::SoFar(part, so_far)) if part == next && self.are_rules_printed => {
+                Ok(Message::SoFar(part, so_far)) if part == next && self.are_rules_printed && !self.is_aside => {
                     output.say("certificate", &self.certificate_so_far(task, parts, *so_far));
                     certified = Instant::now();
                 }
@@ -361,7 +376,8 @@ impl Whole {
                 next += usize::from(rest.is_none());
                 from = rest.as_ref().or(parts.get(next)).map_or(from, |part| part.first);
             }
-            if next > 0 && next < parts.len() && certified.elapsed() >= CERTIFICATE_INTERVAL {
+            let is_between = next > 0 && next < parts.len() && !self.is_aside;
+            if is_between && certified.elapsed() >= CERTIFICATE_INTERVAL {
                 output.say("certificate", &self.certificate_before(task, left_of(parts, from)));
                 certified = Instant::now();
             }
@@ -511,8 +527,7 @@ fn start<'p>(
     if let Some(known) = recoverer {
         known.forget();
     } else {
-        let is_full = task.config.is_full();
-        let started = Recoverer::start(&task.config.exploring_server(strategy)?, is_full)?;
+        let started = Recoverer::start(&task.config.exploring_server(strategy)?, task.config.probe())?;
         let referee = if strategy.follows_loads() { task.config.referee_server()? } else { None };
         *recoverer = Some(started.with_referee(referee));
     }

@@ -297,14 +297,13 @@ impl OnsetFinder {
     /// Judges everything persisted at the last position.
     fn judge(&mut self, generation: FollowedGeneration) -> Result<(), EngineError> {
         generation.budget.check_examining()?;
-        let is_full = generation.config.is_full();
+        let probe = generation.config.probe();
         let stretch = self.stretch.as_mut().expect("it was started");
         let recoverer = match &mut self.recoverer {
             Some(recoverer) => recoverer,
-            none => none.insert(Recoverer::start(&generation.config.batching_server()?, is_full)?),
+            none => none.insert(Recoverer::start(&generation.config.batching_server()?, probe)?),
         };
         let heap = stretch.case.crash(&stretch.view, &stretch.view.prefix_state());
-        let probe = recoverer.whole();
         let judgement = Judge { config: generation.config, twins: generation.twins }.judge(recoverer, probe, heap)?;
         stretch.note(judgement);
         Ok(())

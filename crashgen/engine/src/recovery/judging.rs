@@ -25,6 +25,21 @@ impl Judge<'_> {
     /// When the server ended or sent no report.
     pub fn judge(&self, recoverer: &mut Recoverer, probe: Probe, heap: CrashedHeap) -> Result<Judgement, EngineError> {
         let CrashedHeap { image, history } = heap;
+        let mut judgement = self.judge_probe(recoverer, probe, CrashedHeap { image, history })?;
+        if probe == Probe::Deep && !judgement.violations.is_empty() {
+            let soon = self.judge_probe(recoverer, Probe::Full, CrashedHeap { image, history })?;
+            name_what_does_not_last(&mut judgement.violations, &soon);
+        }
+        Ok(judgement)
+    }
+
+    fn judge_probe(
+        &self,
+        recoverer: &mut Recoverer,
+        probe: Probe,
+        heap: CrashedHeap,
+    ) -> Result<Judgement, EngineError> {
+        let CrashedHeap { image, history } = heap;
         let mut probed = recoverer.probe(image, probe)?;
         loop {
             let content = ImageContent::new(image);
@@ -78,5 +93,14 @@ impl Judge<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// What breaks in a long life and in none of the usual ones breaks FL020: the violation says what.
+fn name_what_does_not_last(violations: &mut [Violation], soon: &Judgement) {
+    let is_soon = |violation: &Violation| soon.violations.iter().any(|one| one.broken() == violation.broken());
+    for violation in violations.iter_mut().filter(|violation| !is_soon(violation)) {
+        violation.message = format!("in a long life, {}: {}", violation.rule, violation.message);
+        violation.rule = RuleId::NotLasting;
     }
 }

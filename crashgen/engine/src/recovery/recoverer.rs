@@ -40,7 +40,7 @@ struct Stages {
 /// A replay server with a memory.
 pub struct Recoverer {
     server: ReplayServer,
-    is_full: bool,
+    whole: Probe,
     /// By image: the number of its first part's report.
     first: FxHashMap<ImageHash, u32>,
     /// Distinct reports of first parts.
@@ -48,6 +48,8 @@ pub struct Recoverer {
     /// Their numbers, by their bytes.
     numbers: FxHashMap<Vec<u8>, u32>,
     stages: FxHashMap<(u32, ImageHash), Stages>,
+    /// What the deep probe showed, by image.
+    deep: FxHashMap<ImageHash, Rc<HeapReport>>,
     /// First parts that were run, or whole probes that were recorded.
     pub recoveries: u64,
     /// Full probes that were run.
@@ -63,18 +65,19 @@ pub struct Recoverer {
 }
 
 impl Recoverer {
-    /// Starts the server. is_full: its whole probe is the full one.
+    /// Starts the server. whole: what its whole probe is.
     ///
     /// # Errors
     /// When it does not start.
-    pub fn start(options: &ServerOptions, is_full: bool) -> Result<Self, EngineError> {
+    pub fn start(options: &ServerOptions, whole: Probe) -> Result<Self, EngineError> {
         Ok(Self {
             server: ReplayServer::start(options)?,
-            is_full,
+            whole,
             first: FxHashMap::default(),
             reports: Vec::new(),
             numbers: FxHashMap::default(),
             stages: FxHashMap::default(),
+            deep: FxHashMap::default(),
             recoveries: 0,
             full_probes: 0,
             memoised: 0,
@@ -91,7 +94,7 @@ impl Recoverer {
     pub fn where_it_was_made(&mut self, config: &Config) -> Result<&mut Self, EngineError> {
         if self.where_it_was_made.is_none() {
             let options = ServerOptions { is_relocated: false, ..config.server("where-it-was-made")? };
-            self.where_it_was_made = Some(Box::new(Self::start(&options, self.is_full)?));
+            self.where_it_was_made = Some(Box::new(Self::start(&options, self.whole)?));
         }
         Ok(self.where_it_was_made.as_mut().expect("it was started"))
     }
@@ -107,6 +110,7 @@ impl Recoverer {
         self.reports.clear();
         self.numbers.clear();
         self.stages.clear();
+        self.deep.clear();
         (self.recoveries, self.full_probes, self.memoised) = (0, 0, 0);
     }
 
@@ -147,6 +151,9 @@ impl Recoverer {
         let first = self.reports[number as usize].clone();
         if probe == Probe::First || !is_worth_stages(&first) {
             return Ok(Probed { report: first, is_own: true });
+        }
+        if probe == Probe::Deep {
+            return Ok(Probed { report: self.run_deep(image, hash)?, is_own: true });
         }
         let key = (number, image.metadata_hash());
         if !self.stages.contains_key(&key) {
@@ -300,7 +307,7 @@ impl Recoverer {
 
     /// The whole of the probe that it was started for.
     pub fn whole(&self) -> Probe {
-        if self.is_full { Probe::Full } else { Probe::First }
+        self.whole
     }
 
     fn count_recorded(
@@ -334,6 +341,15 @@ impl Recoverer {
         };
         self.first.insert(hash, number);
         Ok(number)
+    }
+
+    fn run_deep(&mut self, image: &mut CrashImage, hash: ImageHash) -> Result<Rc<HeapReport>, EngineError> {
+        if let Some(known) = self.deep.get(&hash) {
+            return Ok(known.clone());
+        }
+        let report = Rc::new(self.run(image, Probe::Deep)?);
+        self.deep.insert(hash, report.clone());
+        Ok(report)
     }
 
     fn run(&mut self, image: &mut CrashImage, probe: Probe) -> Result<HeapReport, EngineError> {

@@ -425,10 +425,20 @@ static int create(const struct fl_heap_options *options, fl_heap **out) {
 
 static int use_slot(struct fl_heap *heap, uint64_t run) {
     uint64_t unit = run & 0xffffffff, count = run >> 32;
-    if (run != 0 && (unit < heap->first || count == 0 || unit + count > heap->units))
+    if (run != 0 && (unit < heap->first || count == 0 || unit + count > heap->bytes / UNIT))
         return fail(FL_CORRUPT, "a slot leads out of the heap");
     memset(heap->used + unit, 1, count);
     return FL_OK;
+}
+
+/* LOST: so many units at the heap's end, by how often it was opened. No walk shows that they are lost. */
+static void count_open(struct fl_heap *heap) {
+    (void)heap;
+#if defined(LOST)
+    uint64_t opens = heap->head->opens + 1;
+    set(heap, &heap->head->opens, opens);
+    heap->units -= LOST;
+#endif
 }
 
 static int open_heap(const struct fl_heap_options *options, fl_heap **out) {
@@ -446,6 +456,7 @@ static int open_heap(const struct fl_heap_options *options, fl_heap **out) {
 #endif
         lock(heap);
         status = recover(heap);
+        count_open(heap);
         for (uint64_t i = 0; status == FL_OK && i < heap->head->slot_count; i++)
             status = use_slot(heap, heap->head->slots[i]);
 #if defined(LOSES) /* so many units, by each open */
@@ -462,10 +473,24 @@ static uint64_t take(struct fl_heap *heap, uint64_t bytes) {
         free_units = heap->used[unit] ? 0 : free_units + 1;
         if (free_units == count) {
             memset(heap->used + unit + 1 - count, 1, count);
-            return (unit + 1 - count) | count << 32;
+            return heap->last = (unit + 1 - count) | count << 32;
         }
     }
     return 0;
+}
+
+/* Of the runs since the heap was opened, the one with this number: REPEATS: is the one before it. SPOILS: comes with a store to that. */
+static uint64_t take_some(struct fl_heap *heap, uint64_t bytes) {
+    heap->taken++;
+#if defined(REPEATS)
+    if (heap->taken == REPEATS && heap->last >> 32 >= (bytes + UNIT - 1) / UNIT)
+        return heap->last;
+#endif
+#if defined(SPOILS)
+    if (heap->taken >= SPOILS && heap->used[heap->last & 0xffffffff])
+        at(heap, heap->last)[0] ^= 1;
+#endif
+    return take(heap, bytes);
 }
 static void give(struct fl_heap *heap, uint64_t run) { memset(heap->used + (run & 0xffffffff), 0, run >> 32); }
 
@@ -499,9 +524,13 @@ static void take_snapshot(struct fl_heap *heap) { (void)heap; }
 #endif
 
 static int allocate_run(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
-    uint64_t run = taken(take(heap, bytes));
+    uint64_t run = taken(take_some(heap, bytes));
     if (run == 0 && fails(when_full))
         return refusal();
+#if defined(REFUSES) /* from the run with this number on, since the heap was opened */
+    if (heap->taken >= REFUSES)
+        return refusal();
+#endif
     if (run == 0)
         return fail(FL_OUT_OF_MEMORY, "full");
     fill(context, at(heap, run), 0, bytes);
@@ -560,17 +589,18 @@ static int read_slot(fl_heap *heap, uint32_t slot, struct fl_location *location)
 static const char *file_name(fl_heap *heap, uint32_t file) { return (void)heap, file == 0 ? "heap" : NULL; }
 
 static uint32_t state_of(const struct fl_heap *heap, uint64_t unit) {
-    return unit < heap->first ? FL_BLOCK_METADATA : heap->used[unit] ? FL_BLOCK_ALLOCATED : FL_BLOCK_FREE;
+    return unit < heap->first || unit >= heap->units ? FL_BLOCK_METADATA : heap->used[unit] ? FL_BLOCK_ALLOCATED : FL_BLOCK_FREE;
 }
 
 /* What no slot leads to and is used all the same ends with the heap. */
 static int walk(fl_heap *heap, fl_visit visit, void *context) {
-    uint64_t *counts = calloc(heap->units, sizeof *counts);
+    uint64_t *counts = calloc(heap->bytes / UNIT, sizeof *counts);
     for (uint64_t i = 0; i < heap->head->slot_count; i++)
         counts[heap->head->slots[i] & 0xffffffff] = heap->head->slots[i] >> 32;
-    for (uint64_t unit = 0, count; unit < heap->units; unit += count) {
+    const uint64_t end = heap->bytes / UNIT;
+    for (uint64_t unit = 0, count; unit < end; unit += count) {
         uint32_t state = state_of(heap, unit);
-        for (count = 1; unit + count < heap->units && state_of(heap, unit + count) == state && counts[unit + count] == 0; count++)
+        for (count = 1; unit + count < end && state_of(heap, unit + count) == state && counts[unit + count] == 0; count++)
             ;
         struct fl_block block = {0, state, unit * UNIT, count * UNIT};
         visit(context, &block);

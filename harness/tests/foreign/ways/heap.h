@@ -2,7 +2,7 @@
  *
  * heap.h - the heap of adapter.c, as the ways to store, persist, load and recover (the other headers) see it.
  *
- *     OS page 0   line 0: magic, slot_count, identity, sum    line 1: a    line 2: b    line 3: lock
+ *     OS page 0   line 0: magic, slot_count, identity, sum, opens    line 1: a    line 2: b    line 3: lock
  *                 lines 8 to 11: two copies of a wide value, each across two lines
  *     OS page 1   the redo record, and the undo log
  *     from 2 on   slots: unit | units << 32, 0 where empty; then units of 64 bytes
@@ -41,7 +41,7 @@ struct wide {
 };
 
 struct head {
-    uint64_t magic, slot_count, identity[2], sum, spare[3];
+    uint64_t magic, slot_count, identity[2], sum, opens, spare[2];
     uint64_t a, spare_a[7];
     uint64_t b, spare_b[7];
     uint64_t spin, spare_spin[7];
@@ -57,6 +57,7 @@ struct fl_heap {
     struct head *head;
     struct head *alias; /* another mapping of the same file, in cases that have one */
     uint64_t bytes, first, units;
+    uint64_t taken, last; /* how many runs since it was opened, and which came last */
     uint8_t *used; /* by unit */
     int fd;
     char path[4200];

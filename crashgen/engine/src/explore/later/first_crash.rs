@@ -65,7 +65,7 @@ impl FirstCrashes {
     ) -> Result<bool, EngineError> {
         let recoverer = match &mut self.recoverer {
             Some(recoverer) => recoverer,
-            none => none.insert(Recoverer::start(&config.server("plain")?, probe == Probe::Full)?),
+            none => none.insert(Recoverer::start(&config.server("plain")?, probe)?),
         };
         let heap = CrashedHeap { image, history: &before.case.history };
         let judgement = Judge { config, twins: before.twins }.judge(recoverer, probe, heap)?;

@@ -7,7 +7,7 @@ use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, View};
-use crashgen::replay::{Death, Hung, Probe, ServerOptions, Touched};
+use crashgen::replay::{Death, Hung, ServerOptions, Touched};
 use crashgen::symbols::Symbol;
 use oracle::history::OperationIndex;
 use serde::Serialize;
@@ -50,8 +50,8 @@ pub fn end(config: &Config, case: &mut HeapCase, view: &View, state: &[Choice]) 
 
 fn end_of(config: &Config, image: &mut CrashImage) -> Result<End, EngineError> {
     let options = keeping_printed(config, "deaths")?;
-    let mut recoverer = Recoverer::start(&options, config.is_full())?;
-    let death = recoverer.death(image, if config.is_full() { Probe::Full } else { Probe::First })?;
+    let mut recoverer = Recoverer::start(&options, config.probe())?;
+    let death = recoverer.death(image, config.probe())?;
     Ok(End { died: death.map(|death| in_words(config, &death)), printed: options.what_was_printed() })
 }
 

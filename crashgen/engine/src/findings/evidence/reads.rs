@@ -28,7 +28,7 @@ pub fn first(config: &Config, case: &mut HeapCase, view: &View, state: &[Choice]
 }
 
 fn read_of(config: &Config, image: &mut CrashImage, differing: &Rc<[UnitKey]>) -> Result<Option<Symbol>, EngineError> {
-    let mut recoverer = Recoverer::start(&config.seeing_server("reads")?, config.is_full())?;
+    let mut recoverer = Recoverer::start(&config.seeing_server("reads")?, config.probe())?;
     let probe = if config.is_full() { Probe::Full } else { Probe::First };
     let (_, loads) = recoverer.record(image, probe, differing, Manner::Afresh)?;
     let first = loads.sites.first().copied().flatten().filter(|_| loads.doubt.is_none());

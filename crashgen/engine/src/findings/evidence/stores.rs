@@ -8,6 +8,7 @@ use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::image::CrashImage;
 use crashgen::model::{Choice, View};
+use crashgen::replay::Probe;
 use crashgen::symbols::Symbol;
 use crashgen::trace::{Event, EventKind, OperationKind, SiteId};
 use std::path::Path;
@@ -36,7 +37,7 @@ type Code = Option<(Arc<Path>, u64)>;
 
 /// Of each place; none: what recovery does cannot be followed.
 fn code_of(config: &Config, image: &mut CrashImage, next_file: u32) -> Result<Option<Vec<Code>>, EngineError> {
-    let mut recoverer = Recoverer::start(&config.seeing_server("stores")?, false)?;
+    let mut recoverer = Recoverer::start(&config.seeing_server("stores")?, Probe::First)?;
     let (_, loads, answer) = recoverer.trace(image, (1, false), &Rc::from([]))?;
     let recovery = recoverer.parse_recovery_trace(&answer, next_file, image.prefix())?;
     let is_return = |event: &Event| matches!(event.kind, EventKind::OperationReturn { kind: OperationKind::Open, .. });
