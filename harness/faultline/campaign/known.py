@@ -34,6 +34,7 @@ from msgspec import Meta
 from faultline.base.config import Line, read_toml
 from faultline.base.errors import BadInputError
 from faultline.base.input_files import read_input
+from faultline.base.text import count
 from faultline.campaign.results import RESULTS_VERSION, CellResult
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Finding
@@ -243,4 +244,5 @@ def write_baseline(path: Path, results: list[CellResult]) -> str:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
     except OSError as error:
         raise BadInputError(f"{path}: the baseline cannot be written: {error.strerror}") from error
-    return f"baseline: {path} has {len(document['findings'])} findings of {len(document['cells'])} cells"
+    findings, cells = count(len(document["findings"]), "finding"), count(len(document["cells"]), "cell")
+    return f"baseline: {path} has {findings} of {cells}"

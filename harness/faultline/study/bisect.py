@@ -37,9 +37,17 @@ import msgspec
 
 from faultline.base.cache import Cache, key_of
 from faultline.base.config import Allocator, read_allocator
-from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError, FaultlineError, InfrastructureError
+from faultline.base.errors import (
+    EXIT_FINDINGS,
+    EXIT_OK,
+    BadInputError,
+    FaultlineError,
+    InfrastructureError,
+    InterruptedCampaignError,
+)
 from faultline.base.processes import child, interrupt_group
 from faultline.base.project import Project, headers_of
+from faultline.base.text import count
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.events import Certificate, Event, Finding
@@ -204,6 +212,8 @@ def explore_commit(
         elif isinstance(event, Certificate):
             certificates.append(event)
 
+    if not (checkout / folder / "allocator.toml").is_file():
+        raise BadInputError(f"it has no {folder}/allocator.toml")
     with _sources(workshop.root, checkout, folder, spec.allocator) as sources:
         allocator = read_allocator(sources / "allocators" / spec.allocator / "allocator.toml", sources)
         needs_hooks = follows_loads(workshop.engine, spec.strategy)
@@ -293,40 +303,46 @@ def bisect(
     """The first commit that shows the finding. ends: the good and the bad one, checked before. target: of a witness; without one,
     the first finding of the bad end that the good end does not have.
 
-    Raises BadInputError when the ends are not what they are said to be, InfrastructureError when an end cannot be explored.
+    Raises BadInputError when the ends are not what they are said to be, InfrastructureError when an end cannot be explored,
+    InterruptedCampaignError on Ctrl-C.
     """
     good, bad = ends
     spec = _with_stored_workload(workshop, spec)
-    with repository.worktree(bad) as checkout:
-        search = _HistorySearch(workshop, repository, checkout, say)
-        at_bad = search.look_at_end(bad, "the bad end", spec, target)
-        found = _shown(at_bad.findings, target, bad)
-        at_good = search.look_at_end(good, "the good end", spec)
-        finding, target = _new_at_bad(found, at_good, target, ends, is_first=repository.is_first(good))
-        whole = CommitTest(spec, broken_by(at_good.findings))
-        shrunk, small = search.shrink(whole, at_bad.cell, finding, target, good)
-        steps = [Step(bad, "bad", place_of(finding), finding)]
-        say(f"{target.rule} at {target.function} is sought between {good[:12]} and {bad[:12]}")
-        first, candidates = search.between(ends, small, target, steps)
-        unconfirmed = ""
-        if first and small is not whole:
-            parents = [
-                one
-                for one in repository.demand("rev-parse", f"{first}^@").split()
-                if repository.ask("merge-base", "--is-ancestor", one, good) is None  # else it counts as good
-            ]
-            looked = [search.judged(one, "the commit before, by the whole workload", whole, target) for one in parents]
-            steps += looked
-            earlier = next((one for one in looked if one.outcome == "bad"), None)
-            unconfirmed = "; ".join(f"{one.commit[:12]}: {one.why}" for one in looked if one.outcome == "skip")
-            if earlier is not None:
-                try:
-                    first, candidates = search.between((good, earlier.commit), whole, target, steps)
-                    shrunk, unconfirmed = None, ""
-                except InfrastructureError as error:
-                    unconfirmed = (
-                        f"{earlier.commit[:12]} is bad, and what is before it was not gone through: {error.message}"
-                    )
+    try:
+        with repository.worktree(bad) as checkout:
+            search = _HistorySearch(workshop, repository, checkout, say)
+            at_bad = search.look_at_end(bad, "the bad end", spec, target)
+            found = _shown(at_bad.findings, target, bad)
+            at_good = search.look_at_end(good, "the good end", spec)
+            finding, target = _new_at_bad(found, at_good, target, ends, is_first=repository.is_first(good))
+            whole = CommitTest(spec, broken_by(at_good.findings))
+            shrunk, small = search.shrink(whole, at_bad.cell, finding, target, good)
+            steps = [Step(bad, "bad", place_of(finding), finding)]
+            say(f"{target.rule} at {target.function} is sought between {good[:12]} and {bad[:12]}")
+            first, candidates = search.between(ends, small, target, steps)
+            unconfirmed = ""
+            if first and small is not whole:
+                parents = [
+                    one
+                    for one in repository.demand("rev-parse", f"{first}^@").split()
+                    if repository.ask("merge-base", "--is-ancestor", one, good) is None  # else it counts as good
+                ]
+                looked = [
+                    search.judged(one, "the commit before, by the whole workload,", whole, target) for one in parents
+                ]
+                steps += looked
+                earlier = next((one for one in looked if one.outcome == "bad"), None)
+                unconfirmed = "; ".join(f"{one.commit[:12]}: {one.why}" for one in looked if one.outcome == "skip")
+                if earlier is not None:
+                    try:
+                        first, candidates = search.between((good, earlier.commit), whole, target, steps)
+                        shrunk, unconfirmed = None, ""
+                    except InfrastructureError as error:
+                        unconfirmed = (
+                            f"{earlier.commit[:12]} is bad, and what is before it was not gone through: {error.message}"
+                        )
+    except KeyboardInterrupt:
+        raise InterruptedCampaignError("interrupted", "the same command goes on where it was") from None
     return _bisection(repository, finding, steps, first, candidates, shrunk, unconfirmed)
 
 
@@ -479,21 +495,23 @@ def _run(
 
 
 def _wait(process: subprocess.Popen[bytes], steps: Path, log: Path, say: Say) -> int:
-    """Says each step as it comes, and how many git expects to be left. Ctrl-C is handed to git, which dies at once, and to the
-    step that runs, which ends what it started."""
-    printed, left = 0, 0
+    """Says each step as it comes, and after it what git says is next. Ctrl-C is handed to git, which dies at once, and to the step
+    that runs, which ends what it started."""
+    told, told_next = 0, 0
     try:
         while True:
             try:
                 code: int | None = process.wait(0.5)
             except subprocess.TimeoutExpired:
                 code = None
-            for one in _read_steps(steps)[printed:]:
-                printed += 1
-                say(one.text())
-            for commits, more in _left(log)[left:]:
-                left += 1
-                say(f"{commits} commits are left after this one, about {more} steps")
+            done, following = _read_steps(steps), _said_next(log)
+            while told < len(done) or told_next < min(told, len(following)):
+                if told_next < min(told, len(following)):
+                    say(following[told_next])
+                    told_next += 1
+                else:
+                    say(done[told].text())
+                    told += 1
             if code is not None:
                 return code
     except KeyboardInterrupt:
@@ -501,12 +519,16 @@ def _wait(process: subprocess.Popen[bytes], steps: Path, log: Path, say: Say) ->
         raise
 
 
-def _left(log: Path) -> list[tuple[str, str]]:
-    """Commits and steps, as git said it before each commit."""
+def _said_next(log: Path) -> list[str]:
+    """What git said after each commit but the last one: which is next, and what is left after it."""
     said = log.read_text(errors="replace")
-    return re.findall(
-        r"^Bisecting: (\d+) revisions? left to test after this \(roughly (\d+) steps?\)$", said, re.MULTILINE
-    )
+    lines = r"^Bisecting: (\d+) revisions? left to test after this \(roughly (\d+) steps?\)\n\[([0-9a-f]{12})"
+    return [
+        f"{commit} is next; {count(int(left), 'commit')} left after it, about {count(int(more), 'step')}"
+        if int(left)
+        else f"{commit} is the last one"
+        for left, more, commit in re.findall(lines, said, re.MULTILINE)
+    ]
 
 
 def _read_steps(path: Path) -> list[Step]:

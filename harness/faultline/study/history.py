@@ -84,6 +84,12 @@ class Repository:
             raise BadInputError(
                 f"the good end {good[:12]} is no ancestor of the bad end {bad[:12]}", "are they the other way round?"
             )
+        for what, commit in (("good", good), ("bad", bad)):
+            if self.ask("cat-file", "-e", f"{commit}:{self.folder}/allocator.toml") is None:
+                raise BadInputError(
+                    f"the {what} end {commit[:12]} has no {self.folder}/allocator.toml",
+                    "name a commit that has it, or give the history one: docs/foreign.md, Which commit it was",
+                )
 
     def is_first(self, commit: str) -> bool:
         """Whether no commit before it has the allocator."""

@@ -80,6 +80,9 @@ class Budget:
     time_s: float = BUDGET_S
     explorations: int = EXPLORATIONS
 
+    def limit_text(self) -> str:
+        return f"{round(self.time_s, 1):g} s limit"
+
 
 def shrink(
     cell: PreparedCell,
@@ -340,7 +343,7 @@ class _WitnessSearch:
             if cache is self.cache:
                 cell.trace.path.unlink(missing_ok=True)
         if not found and gap and time.monotonic() >= self._end(is_last):
-            raise _BudgetError(f"{self.budget.time_s:g} s limit")
+            raise _BudgetError(self.budget.limit_text())
         if not found and gap:
             self._note(f"a smaller workload was not explored whole: {gap}")
         return found[0] if found else None, cell
@@ -357,7 +360,7 @@ class _WitnessSearch:
         if is_last:
             return max(LEAST_S, left_s)
         if left_s <= 0:
-            raise _BudgetError(f"{self.budget.time_s:g} s limit")
+            raise _BudgetError(self.budget.limit_text())
         return left_s
 
     def _end(self, is_last: bool) -> float:

@@ -241,7 +241,7 @@ def test_a_second_run_does_not_fail(faultline: Faultline, tmp_path: Path) -> Non
     run = ("run", "nvm_malloc", "-w", "smoke", "--mutant", "MISSING_FLUSH_IDLE")
     path = tmp_path / "baseline.json"
     first = faultline(*run, "--write-baseline", path)
-    assert (first.returncode, f"baseline: {path} has " in first.stderr) == (1, True), first.stderr
+    assert (first.returncode, f"baseline: {path} has 1 finding of 1 cell\n" in first.stderr) == (1, True), first.stderr
     second = faultline(*run, "--baseline", path)
     assert second.returncode == 0, second.stdout + second.stderr
     assert "known: in the baseline" in second.stdout

@@ -209,6 +209,11 @@ def test_a_limit_of_time_is_said_and_what_is_there_is_still_explored_alone(cache
     assert search.run().operations < candidates.count(search.whole)
 
 
+def test_a_limit_of_time_has_the_digits_that_a_person_reads() -> None:
+    """What is left of the time for a cell's findings is any number."""
+    assert [Budget(time_s=time_s).limit_text() for time_s in (7.68786, 50.0)] == ["7.7 s limit", "50 s limit"]
+
+
 def test_the_time_begins_with_the_search(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     """And not when the command line was read: building and tracing come between."""
     now = 100.0

@@ -23,7 +23,7 @@ import pytest
 import samples
 from command_line import assert_one_clear_line
 from faultline.base.cache import Cache
-from faultline.base.errors import BadInputError, InfrastructureError
+from faultline.base.errors import BadInputError, InfrastructureError, InterruptedCampaignError
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.events import Site
 from faultline.pipeline.workshop import Workshop
@@ -185,9 +185,18 @@ def test_what_was_explored_is_kept(bisect: Bisect, found: dict[str, Any]) -> Non
     assert len(tested) > 3
     for outcome, why in tested:
         assert why.endswith(" (explored before)") == ("does not build" not in why), (outcome, why)
-    left = re.findall(r"^(\d+) commits are left after this one, about (\d+) steps$", run.stderr, re.MULTILINE)
-    assert left[0] in {("13", "4"), ("14", "4")}, "which half git takes first depends on the commits' times"
-    assert [int(commits) for commits, _ in left] == sorted((int(commits) for commits, _ in left), reverse=True)
+    told = re.findall(
+        r"^([0-9a-f]{12}) is next; (\d+) commits? left after it, about (\d+) steps?$", run.stderr, re.MULTILINE
+    )
+    left = [int(commits) for _, commits, _ in told]
+    assert left[0] in {13, 14}, "which half git takes first depends on the commits' times"
+    assert left == sorted(left, reverse=True)
+    lines = run.stderr.splitlines()
+    for commit, *_ in told:
+        following = lines[
+            next(number for number, line in enumerate(lines) if line.startswith(f"{commit} is next; ")) + 1
+        ]
+        assert following.startswith(f"{commit}: "), "each step stands below the line that announces it"
 
 
 @pytest.mark.slow
@@ -474,6 +483,18 @@ def test_ctrl_c_leaves_nothing(clone: Path, root: Path, scripts: Path, tmp_path:
     assert_nothing_is_left(clone, temporary, folder)
 
 
+def test_ctrl_c_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> CommitResult:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bisect_module._HistorySearch, "look_at_end", interrupted)
+    monkeypatch.setattr(bisect_module, "_with_stored_workload", lambda _, spec: spec)
+    nothing = cast(Any, None)
+    with pytest.raises(InterruptedCampaignError) as caught:
+        bisect_module.bisect(nothing, cast(Any, FakeRepository()), WHOLE, ("c1", "c9"), None, lambda _: None)
+    assert caught.value.hint == "the same command goes on where it was"
+
+
 def that_name(folder: Path) -> list[str]:
     """Command lines of processes."""
     found = []
@@ -546,6 +567,24 @@ def test_where_no_commit_passes_there_is_nothing_to_bisect() -> None:
     with pytest.raises(BadInputError, match=f"{first}shows FL004 at nvm_activate, too"):
         _new_at_bad([finding], seen(finding), SOUGHT, ends, is_first=True)
     assert _new_at_bad([finding], seen(), None, ends, is_first=True)[0] == finding, "the first one may be good"
+
+
+def test_a_commit_without_the_allocator_is_said(own: Repository, scripts: Path, cache: Cache, root: Path) -> None:
+    """An end before anything is explored. No name of a folder of ours is in it."""
+    old, described = own.commit("c2"), own.top / own.folder / "allocator.toml"
+    described.write_text("")
+    git(own.top, "add", "-A")
+    git(own.top, "commit", "-q", "-m", "described")
+    with pytest.raises(BadInputError, match=f"^the good end {old[:12]} has no allocators/mine/allocator.toml$"):
+        own.check_range(old, own.commit("HEAD"))
+    git(own.top, "commit", "-q", "--allow-empty", "-m", "later")
+    own.check_range(own.commit("HEAD^"), own.commit("HEAD"))
+    workshop = Workshop(root, cache, Engine(scripts / "faultline-engine"))
+    with (
+        own.worktree(old) as checkout,
+        pytest.raises(BadInputError, match=r"^it has no allocators/mine/allocator\.toml"),
+    ):
+        explore_commit(workshop, checkout, own.folder, samples.spec(), cast(Workload, None), None)
 
 
 def test_the_first_commit_that_has_the_allocator_is_known(own: Repository) -> None:
@@ -625,12 +664,37 @@ def test_the_commit_before_is_looked_at_by_the_whole_workload(
     assert [step.commit for step in steps] == ["c9", "c4"]
 
 
+def test_what_is_next_is_said_between_the_steps(tmp_path: Path) -> None:
+    """However late they are read: here all of them at once, as when each commit was explored before."""
+    one, two, three = ("1" * 40, "2" * 40, "3" * 40)
+    outcomes = [Step(one, "good", "no FL004"), Step(two, "bad", "FL004"), Step(three, "bad", "FL004")]
+    steps, log = tmp_path / "steps", tmp_path / "log"
+    steps.write_bytes(b"".join(msgspec.json.encode(step) + b"\n" for step in outcomes))
+    log.write_text(
+        f"running 'python'\nBisecting: 1 revision left to test after this (roughly 1 step)\n[{two}] a title\n"
+        f"running 'python'\nBisecting: 0 revisions left to test after this (roughly 0 steps)\n[{three}] another\n"
+    )
+    said: list[str] = []
+    with subprocess.Popen(["true"]) as process:
+        assert bisect_module._wait(cast(Any, process), steps, log, said.append) == 0
+    assert said == [
+        "111111111111: good: no FL004",
+        "222222222222 is next; 1 commit left after it, about 1 step",
+        "222222222222: bad: FL004",
+        "333333333333 is the last one",
+        "333333333333: bad: FL004",
+    ]
+
+
 def test_what_commits_were_looked_at_with_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     unsure = "c4: 60 s limit"
     found = bisect_module.Bisection(samples.finding(), "c5", "a title", [], [], [], samples.shrunk(), unsure)
     print_bisection(found)
     said = capsys.readouterr().out
-    assert "  looked at with: 1 of 4 operations (allocate 0 1), 1 line lost; the commit before with all of it\n" in said
+    assert (
+        "  looked at with: 1 of 4 operations (allocate 0 1), 1 line lost; the commit before: with the whole workload\n"
+        in said
+    )
     assert "  not sure: by the whole workload, c4: 60 s limit\n" in said
 
 

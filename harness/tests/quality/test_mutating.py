@@ -83,6 +83,19 @@ def test_what_shows_and_no_rule_minds_is_a_blind_spot(capsys: pytest.CaptureFixt
     assert mutation.line() == "summary: places=1 killed=0 redundant=0 blind=1 unknown=0 kill_rate=0.0%"
 
 
+@pytest.mark.parametrize(("workloads", "said"), [(("smoke", "smoke"), "smoke"), (("smoke", "churn"), "all 2")])
+def test_the_table_counts_workloads_and_not_trials(
+    workloads: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One workload is tried twice: with one crash, and with a second one."""
+    trials = [
+        PlaceTrial(workload, 1, "pass", is_complete=True, nested=nested) for nested, workload in enumerate(workloads)
+    ]
+    print_mutation(Mutation("a", ["smoke"], [result(*trials)]))
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("redundant")]
+    assert said in row.split("  ")
+
+
 def test_a_blind_spot_shows_a_crash_state_and_how_its_heap_differs(capsys: pytest.CaptureFixture[str]) -> None:
     sites = [Site("f", "f.c", 1), Site("g", "f.c", 2)]
     operation = {"index": 3, "kind": "allocate", "slot": 2, "bytes": 64, "pending": True}

@@ -27,7 +27,10 @@ def print_bisection(bisection: Bisection) -> None:
     _print_changes(console, bisection)
     if bisection.shrunk is not None:
         print_line(
-            console, "  looked at with: ", "cyan", f"{bisection.shrunk.text()}; the commit before with all of it"
+            console,
+            "  looked at with: ",
+            "cyan",
+            f"{bisection.shrunk.text()}; the commit before: with the whole workload",
         )
     if bisection.unconfirmed:
         print_line(console, "  not sure: ", "yellow", f"by the whole workload, {bisection.unconfirmed}")

@@ -27,13 +27,14 @@ def print_mutation(mutation: Mutation) -> None:
     order: list[Fate] = ["killed", "redundant", "unknown", "blind spot"]
     for place in sorted(mutation.places, key=lambda place: order.index(place.fate)):
         last = place.trials[-1]
+        workloads = {trial.workload for trial in ([last] if place.fate == "killed" else place.trials)}
         style = {"killed": "green", "redundant": "", "unknown": "yellow", "blind spot": "bold red"}[place.fate]
         table.add_row(
             Text(place.fate, style),
             Text(" ".join(sorted(set(last.rules))) or "-"),
             Text(f"{place.count:,}" if place.count else "-"),
             Text(f"{place.recoveries:,}"),
-            Text(last.workload if place.fate == "killed" else f"all {len(place.trials)}"),
+            Text(workloads.pop() if len(workloads) == 1 else f"all {len(workloads)}"),
             Text(place.name),
         )
     console = streams.out()
