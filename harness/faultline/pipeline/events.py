@@ -379,13 +379,16 @@ class Engines(msgspec.Struct):
         """Empty if none was asked to be in-process."""
         if not self.in_process and not self.isolated:
             return ""
-        reasons = "".join(f"; {count:,} isolated: the target {reason}" for reason, count in self.isolated.items())
+        reasons = [f"{count:,} isolated: the target {reason}" for reason, count in self.isolated.items()]
+        if not self.in_process:
+            return "; ".join(reasons)
         remembered = f", the later stages of {self.remembered:,} known from another" if self.remembered else ""
         refereed = f", {self.refereed:,} in the traced engine too" if self.refereed else ""
-        return (
+        in_process = (
             f"{self.in_process:,} in-process{remembered}, {self.compared:,} of them in the isolated engine too{refereed}, with"
-            f" equal answers{reasons}"
+            f" equal answers"
         )
+        return "; ".join([in_process, *reasons])
 
 
 class LeftOperation(msgspec.Struct):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ import pytest
 
 from caches import cache_that_shares_builds
 from command_line import Faultline, assert_one_clear_line
+from faultline.campaign import alike
 from plugin.users_repository import make_allocator
 
 MATRIX = """\
@@ -191,6 +193,16 @@ def started(scripts: Path, tmp_path: Path) -> Iterator[Started]:
 @pytest.mark.parametrize("where", ["local:0", "local:999", "local", "tcp://host", "host:8786", "http://host:1", ""])
 def test_a_cluster_that_is_none(faultline: Faultline, where: str) -> None:
     assert_one_clear_line(faultline("matrix", "--cluster", where), 2, "--cluster", "tcp://HOST:PORT", "local:N")
+
+
+def test_machines_are_compared_by_what_a_wheel_has(root: Path) -> None:
+    """But for the matrix, which a worker is sent."""
+    wheel = runpy.run_path(str(root / "ci" / "packaging" / "faultline_wheel.py"), run_name="imported")
+    files = {path for pattern in alike.INSTALLED for path in root.glob(pattern) if path.is_file()}
+    packed = {path for pattern in wheel["SOURCES"] for path in root.glob(pattern) if path.is_file()}
+    assert packed - files == {root / "ci" / "matrix.toml"}
+    assert files <= packed
+    assert wheel["LEFT_OUT"] <= alike.LEFT_OUT
 
 
 def test_jobs_are_of_this_process(faultline: Faultline) -> None:

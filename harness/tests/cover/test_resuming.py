@@ -50,6 +50,12 @@ def test_two_parts_are_one_certificate() -> None:
     assert whole.rules_judged == ["FL001", "FL003", "FL004"]
 
 
+def test_what_is_counted_apart_is_joined_too() -> None:
+    counts = {"later_positions": 7, "later_judgements": 5, "long_lives": 8}
+    whole = joined(part(1, 40, 40, **counts), part(40, 90, None, **counts))
+    assert {name: getattr(whole, name) for name in counts} == {name: 2 * count for name, count in counts.items()}
+
+
 def test_a_part_that_was_stopped_again_can_go_on_again() -> None:
     whole = joined(part(1, 40, 40), part(40, 60, 60))
     assert whole.stopped
@@ -113,3 +119,12 @@ def test_run_goes_on_where_a_budget_stopped_it(faultline: Faultline, tmp_path: P
     assert len(rest["findings"]) >= len(part["findings"])
     again = cell("--resume")
     assert again["certificate"]["recoveries"] == whole["certificate"]["recoveries"]
+
+
+def test_recoveries_of_which_none_were_in_process_are_told_as_such() -> None:
+    reason = "unmaps a file that it stored to, without hooks"
+    assert Engines(isolated={reason: 74}).text() == f"74 isolated: the target {reason}"
+    assert (
+        Engines(3, 1, isolated={reason: 74}).text().endswith(f" with equal answers; 74 isolated: the target {reason}")
+    )
+    assert Engines().text() == ""

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Heap blocks among themselves: FL006, FL007, FL011.
 
+use super::words::bytes_of;
 use super::{Extent, Judge, Subject, recovery_phrase};
 use crate::contract::Accounting;
 use crate::fact::{AccountingError, ExtentError, Fact, Step};
@@ -81,7 +82,7 @@ pub(super) fn extent(life: &Life, block: &Block) -> Extent {
 }
 
 fn words(extent: &Extent) -> String {
-    format!("{} bytes in {} at {:#x}", extent.bytes, extent.place.file, extent.place.offset)
+    format!("{} in {} at {:#x}", bytes_of(extent.bytes), extent.place.file, extent.place.offset)
 }
 
 impl<'a> Judge<'a> {

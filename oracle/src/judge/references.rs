@@ -4,6 +4,7 @@
 //! [`super::objects`] what the objects show.
 
 use super::followed::{FollowedReferences, Look, Reference};
+use super::words::bytes_of;
 use super::{Extent, Judge, Subject};
 use crate::contract::{Leaks, Publish};
 use crate::fact::{Fact, HolderKind, Step};
@@ -218,8 +219,8 @@ impl<'a> Judge<'a> {
         for object in candidates.objects().take(1) {
             references.lose(object.id);
             let operation = object.placed_by;
-            let text =
-                format!("{holder} is null, but operation {operation} put an object of {} bytes there", object.bytes);
+            let bytes = bytes_of(object.bytes);
+            let text = format!("{holder} is null, but operation {operation} put an object of {bytes} there");
             let subject = Subject { slot: holder.slot(), operation: Some(operation), ..Subject::default() };
             self.violate(Fact::Null(holder.into()), subject, text);
         }

@@ -62,6 +62,11 @@ pub(super) fn stage_of(life: u16, recovery: &str, stage: Option<SectionKind>) ->
     format!("{stage} after {recovery}")
 }
 
+/// `1 byte`, `200 bytes`.
+pub(super) fn bytes_of(bytes: u64) -> String {
+    format!("{bytes} byte{}", if bytes == 1 { "" } else { "s" })
+}
+
 pub(super) fn signal_name(signal: u32) -> &'static str {
     match signal {
         4 => " (SIGILL)",
