@@ -29,6 +29,7 @@
 #define ASKED_STEP_NS 10000000
 #define TRACED_FIRST 10u /* times the limit: for a traced life before any has ended */
 #define TRACED_LEAST 2u  /* and for each later one at least */
+#define LONG_TIMES 20u   /* the limit: for a long life */
 #define GRACE_MS 2000u   /* for a run after the end of the time that was asked for: most hangs are known as such by then */
 
 static struct {
@@ -39,6 +40,7 @@ static struct {
     struct sigaction defaults[3];
     volatile sig_atomic_t is_stopped;
     uint64_t longest_ms; /* of processor time, of lives that came to their end */
+    bool is_long;        /* the life that comes next */
     uint64_t run_ends_ms; /* 0: when it ends */
 } state;
 
@@ -78,16 +80,18 @@ void child_prepare(const struct limits *limits) {
 
 /* A guarded or traced run takes longer for the same work. How much longer a traced one takes is not known before one has ended: most take
  * some ten times as long. From then on one that takes as much longer than all others hangs. */
+static uint64_t slowdown(void) { return loads_slowdown() * (state.is_long ? LONG_TIMES : 1); }
+
 static uint64_t cpu_limit_ms(void) {
-    uint64_t most = state.limits.cpu_ms * loads_slowdown(), least = state.limits.cpu_ms * TRACED_LEAST;
+    uint64_t most = state.limits.cpu_ms * slowdown(), least = state.limits.cpu_ms * TRACED_LEAST;
     if (!is_traced)
         return most;
     if (state.longest_ms == 0)
         return state.limits.cpu_ms * TRACED_FIRST;
-    uint64_t wanted = state.longest_ms * loads_slowdown();
+    uint64_t wanted = state.longest_ms * slowdown();
     return wanted > most ? most : wanted > least ? wanted : least;
 }
-static uint64_t wall_limit_ms(void) { return state.limits.wall_ms * loads_slowdown(); }
+static uint64_t wall_limit_ms(void) { return state.limits.wall_ms * slowdown(); }
 
 static struct timeval in_timeval(uint64_t ms) { return (struct timeval){(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)}; }
 
@@ -113,6 +117,8 @@ static _Noreturn void live(void (*body)(void *context), void *context) {
     syscall(SYS_exit_group, 0); /* past the target's exit handlers: power fails */
     __builtin_unreachable();
 }
+
+void child_expect_long(bool is_long) { state.is_long = is_long; }
 
 /* ---- waiting ---------------------------------------------------------------------------------------------------------- */
 

@@ -102,7 +102,10 @@ bool run_lives(const struct probed_heap *probed, uint32_t first, uint32_t last) 
         bool is_after_many = probed->probe.is_deep && (KINDS[life] == LIFE_LAST || KINDS[life] == LIFE_EMPTIED);
         if (is_after_many && !open_often(probed, life))
             return false;
-        if (!run_life(probed, life, KINDS[life], VFS_REDIRECT))
+        child_expect_long(probed->probe.is_deep && KINDS[life] == LIFE_LAST);
+        bool goes_on = run_life(probed, life, KINDS[life], VFS_REDIRECT);
+        child_expect_long(false);
+        if (!goes_on)
             return false;
     }
     return true;

@@ -171,6 +171,8 @@ void child_prepare(const struct limits *limits);
 /* Runs body in a process of its own and says how it ended; DONE: body returned. *signal: of SIGNAL. */
 enum fl_outcome child_run(void (*body)(void *context), void *context, uint32_t *signal);
 const struct limits *child_limits(void);
+/* Whether the lives from now on do much more than others: their limits are larger. */
+void child_expect_long(bool is_long);
 /* The lives of a run begin. */
 void child_begin_run(void);
 /* The run that was begun has no more time. */

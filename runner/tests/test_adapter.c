@@ -441,6 +441,7 @@ __attribute__((unused)) static int behaviour_CRASH_IN_WALK(struct fl_heap *heap)
 __attribute__((unused)) static int behaviour_HANG_AT_SLOT_7(struct fl_heap *heap) { return (void)heap, FL_OK; }
 __attribute__((unused)) static int behaviour_CRASH_IN_DRAIN(struct fl_heap *heap) { return (void)heap, FL_OK; }
 __attribute__((unused)) static int behaviour_SPIN_IN_DRAIN(struct fl_heap *heap) { return (void)heap, FL_OK; }
+__attribute__((unused)) static int behaviour_SLOW_TO_ALLOCATE(struct fl_heap *heap) { return (void)heap, FL_OK; }
 __attribute__((unused)) static int behaviour_SLEEP_IN_DRAIN(struct fl_heap *heap) { return (void)heap, FL_OK; }
 
 #ifndef BEHAVIOUR
@@ -672,6 +673,8 @@ static int allocate_unlocked(struct fl_heap *heap, uint32_t slot, uint64_t bytes
         raise(SIGBUS);
     for (volatile int i = 0; IS(SPIN_IN_DRAIN);)
         i = !i;
+    for (volatile int i = 0; IS(SLOW_TO_ALLOCATE) && i < 3000000; i++) /* a few milliseconds */
+        ;
     while (IS(SLEEP_IN_DRAIN) || (IS(HANG_AT_SLOT_7) && slot == 7))
         pause();
     if (!is_attached)

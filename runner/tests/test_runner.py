@@ -273,6 +273,11 @@ def test_a_heap_that_opens_few_times_does_not_come_through_the_deep_probe(serve:
     assert report.message() == "opened ten times"
 
 
+def test_a_target_that_is_slow_does_not_hang_in_a_long_use(serve: Callable[..., Server]) -> None:
+    report = serve("SLOW_TO_ALLOCATE").run(DEEP)
+    assert (report.outcome, report.life, report.one(4, DRAIN).status) == (DONE, 6, OK)
+
+
 def test_a_long_use_looks_at_what_it_stored(serve: Callable[..., Server]) -> None:
     """Two objects are in one place."""
     long_use = serve("LISTED_ALWAYS").run(DEEP).one(4, DRAIN)

@@ -26,7 +26,7 @@ Bytes = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
 Nested = Annotated[int, Meta(ge=0, le=3)]
 """Crashes after the first."""
-LONG_LIVES = 8
+LONG_LIVES = 4
 """Crash states that live long, as a rule."""
 MOST_LONG_LIVES = 10_000
 LongLives = Annotated[int, Meta(ge=0, le=MOST_LONG_LIVES)]
