@@ -73,7 +73,10 @@ static const struct option_of {
      FOR_SERVE,
      false},
     {{"no-check", 'n', NULL, 0, "leave out the stage `check`: what benchmarks measure", 0}, FOR_SERVE | FOR_PROBE, false},
-    {{"relocate", 'r', NULL, 0, "each life maps the heap at another address than the one before it", 0}, FOR_SERVE, false},
+    {{"relocate", 'r', "BYTES", 0, "each life maps the heap at another address than the one before it, a multiple of BYTES away",
+      0},
+     FOR_SERVE,
+     false},
     {{"ends-when-full", 'e', NULL, 0, "the target ends the process when memory is out: one life alone fills the heap", 0},
      FOR_SERVE | FOR_PROBE | FOR_TWINS,
      false},
@@ -115,7 +118,7 @@ static void set_option(struct options *options, const struct argp_option *option
     case 'n': options->is_unchecked = true; break;
     case 'D': options->death_of = number(option, argument) + 1; break;
     case 'e': options->ends_when_full = true; break;
-    case 'r': options->is_relocated = true; break;
+    case 'r': options->relocated_by = number(option, argument); break;
     case 'T': options->is_tallied = true; break;
     case 'x': options->is_text = true; break;
     case 'v': options->is_verbose = true; break;

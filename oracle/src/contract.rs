@@ -4,6 +4,9 @@
 use crate::rule::RuleId;
 use serde::{Deserialize, Deserializer, Serialize, de::Error};
 
+/// Where nothing else is said, mappings have this alignment and no more, bytes.
+pub(crate) const OS_PAGE_BYTES: u64 = 4096;
+
 /// An allocator's promises. Every key is required, unknown keys are errors, and errors name the key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +32,9 @@ pub struct Contract {
     /// Whether the heap may be mapped at another address than it was created at.
     #[serde(deserialize_with = "key::relocatable")]
     pub relocatable: bool,
+    /// Of what each address that it is mapped at is a multiple, bytes: a power of two.
+    #[serde(default = "os_page", deserialize_with = "key::mapping_alignment")]
+    pub mapping_alignment: u64,
     /// Kinds of corruption that recovery promises to detect (FL016).
     #[serde(deserialize_with = "key::detects")]
     pub detects: Vec<String>,
@@ -141,6 +147,10 @@ pub enum OutOfMemory {
     Ends,
 }
 
+fn os_page() -> u64 {
+    OS_PAGE_BYTES
+}
+
 /// Reads one value; its error names the key whatever format the contract comes in.
 fn read_key<'de, T: Deserialize<'de>, D: Deserializer<'de>>(name: &str, source: D) -> Result<T, D::Error> {
     T::deserialize(source).map_err(|error| D::Error::custom(format!("contract key `{name}`: {error}")))
@@ -182,6 +192,15 @@ mod key {
         }
     }
 
+    pub fn mapping_alignment<'de, D: Deserializer<'de>>(source: D) -> Result<u64, D::Error> {
+        match read_key("mapping_alignment", source)? {
+            bytes if u64::is_power_of_two(bytes) && bytes >= OS_PAGE_BYTES => Ok(bytes),
+            bytes => Err(D::Error::custom(format!(
+                "contract key `mapping_alignment`: {bytes}: expected a power of two of at least {OS_PAGE_BYTES}"
+            ))),
+        }
+    }
+
     pub fn threads<'de, D: Deserializer<'de>>(source: D) -> Result<u32, D::Error> {
         match read_key("threads", source)? {
             0 => Err(D::Error::custom("contract key `threads`: 0 is too few: expected at least 1")),
@@ -197,7 +216,7 @@ mod tests {
 
     fn valid() -> Value {
         json!({"publish": "atomic", "fill": "before", "leaks": "none", "durable": "on-return", "accounting": "full",
-               "slack_bytes": 0, "relocatable": true, "detects": [], "after_failed_create": "error", "clean_close": true, "create_unsafe": true,
+               "slack_bytes": 0, "relocatable": true, "mapping_alignment": 65536, "detects": [], "after_failed_create": "error", "clean_close": true, "create_unsafe": true,
                "out_of_memory": "answers", "threads": 1})
     }
 
@@ -238,6 +257,8 @@ mod tests {
             ("accounting", json!(true)),
             ("slack_bytes", json!(-1)),
             ("relocatable", json!("yes")),
+            ("mapping_alignment", json!(65537)),
+            ("mapping_alignment", json!(64)),
             ("detects", json!(["Bit Flip"])),
             ("after_failed_create", json!("recreatable")),
             ("clean_close", json!("always")),

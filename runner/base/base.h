@@ -34,7 +34,8 @@ struct options {
     uint64_t cpu_limit_ms, wall_limit_ms;
     uint64_t ends_at_ms; /* 0: never */
     uint64_t death_of; /* operation + 1; 0: none */
-    bool is_full, is_unchecked, is_text, is_verbose, is_tallied, ends_when_full, is_relocated;
+    uint64_t relocated_by; /* a multiple of it, bytes; 0: not */
+    bool is_full, is_unchecked, is_text, is_verbose, is_tallied, ends_when_full;
 };
 
 /* ---- base.c */

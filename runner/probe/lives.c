@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 /* Of a heap that is relocated: how far from the hint each life maps it. The lives that open the crash image itself do so where it was
- * not made, each other life where the one before it did not. No two of the places are congruent modulo 64 KiB. */
+ * not made, each other life where the one before it did not. No two of the places are congruent modulo 64 KiB, unless the allocator needs
+ * that: then these are rounded up. */
 #define NEAR 0x10000003000ull
 #define FAR 0x20000005000ull
 static const uint64_t MOVED[FL_LAST_LIFE + 1] = {NEAR, NEAR, 0, FAR, NEAR, FAR, 0};
@@ -23,8 +24,9 @@ static uintptr_t address_of(const struct probe *probe, uint32_t life, enum life_
     uint64_t hint = probe->options.address_hint, moved = MOVED[life];
     if (kind == LIFE_TRACED) /* opens what the generation before it left, and is not where life 0 opens what it leaves */
         moved = probe->generation % 2 == 1 ? FAR : 0;
-    if (!probe->is_relocated)
+    if (probe->relocated_by == 0)
         return hint;
+    moved = (moved + probe->relocated_by - 1) / probe->relocated_by * probe->relocated_by;
     return hint < HALF_OF_ADDRESSES ? hint + moved : hint - moved;
 }
 

@@ -78,7 +78,7 @@ static int open_heap(struct life *life) {
     report_stage(FL_SECTION_OPEN);
     int status = life->adapter->open(&life->probe->options, &life->heap);
     uint64_t kind = status == FL_OK ? open_kind(life) : FL_OPEN_NOT_TOLD;
-    if (status == FL_OK && life->probe->is_relocated && !is_moved(&life->probe->options))
+    if (status == FL_OK && life->probe->relocated_by != 0 && !is_moved(&life->probe->options))
         kind |= FL_OPEN_NOT_MOVED;
     report_status(life, FL_SECTION_OPEN, status, kind);
     report_result()->open_status = (uint32_t)status;

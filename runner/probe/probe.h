@@ -79,7 +79,7 @@ struct probe {
     uint32_t slots; /* the workload's; the probe's follow */
     bool is_unchecked; /* the stage check is left out */
     bool ends_when_full; /* the target ends the process when memory is out */
-    bool is_relocated; /* each life maps the heap elsewhere (lives.c) */
+    uint64_t relocated_by; /* each life maps the heap a multiple of it elsewhere (lives.c); 0: none does */
     bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect before it is used */
     uint32_t generation; /* of LIFE_TRACED */
     bool has_follow_up;  /* of LIFE_TRACED */

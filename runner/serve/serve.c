@@ -401,7 +401,7 @@ static void prepare_heap(const struct options *options, const struct fl_adapter 
                   .options = heap_options(options),
                   .slots = (uint32_t)options->slots,
                   .is_unchecked = options->is_unchecked,
-                  .is_relocated = options->is_relocated,
+                  .relocated_by = options->relocated_by,
                   .ends_when_full = options->ends_when_full},
         .base = server.base,
         .copy = server.copy,

@@ -39,8 +39,8 @@ pub struct ServerOptions {
     pub is_batched: bool,
     /// The probe leaves out the stage `check`.
     pub is_unchecked: bool,
-    /// Each life maps the heap at another address than the one before it.
-    pub is_relocated: bool,
+    /// Each life maps the heap at another address than the one before it, at a multiple of so many bytes away; none: at `address_hint`.
+    pub relocated_by: Option<u64>,
     /// The target ends the process when memory is out.
     pub ends_when_full: bool,
     /// Keeps what the target prints. Of a run that says where it dies, only what its last life printed.

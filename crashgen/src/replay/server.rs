@@ -79,7 +79,7 @@ impl ReplayServer {
             command.arg("--ends-at-ms").arg(ends.to_string());
         }
         command.args(options.is_unchecked.then_some("--no-check"));
-        command.args(options.is_relocated.then_some("--relocate"));
+        command.args(options.relocated_by.map(|multiple| format!("--relocate={multiple}")));
         let failed = |source| ReplayError::Start { runner: options.runner.clone(), source };
         let errors = options.errors(&mut command).map_err(failed)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);

@@ -26,6 +26,7 @@ Bytes = Annotated[int, Meta(ge=1)]
 Count = Annotated[int, Meta(ge=1)]
 Nested = Annotated[int, Meta(ge=0, le=3)]
 """Crashes after the first."""
+OS_PAGE_BYTES = 4096
 LONG_LIVES = 4
 """Crash states that live long, as a rule."""
 MOST_LONG_LIVES = 10_000
@@ -106,6 +107,8 @@ class Contract(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     accounting: Literal["full", "none"]
     slack_bytes: Annotated[int, Meta(ge=0)] = 0
     relocatable: bool = False
+    mapping_alignment: Annotated[int, Meta(ge=OS_PAGE_BYTES, le=1 << 40)] = OS_PAGE_BYTES
+    """Of what each address that the heap is mapped at is a multiple, bytes."""
     detects: list[str] = []
     after_failed_create: Literal["error", "re-creatable"] = "error"
     clean_close: bool = False
@@ -325,7 +328,15 @@ def read_allocator(path: Path, root: Path | None = None) -> Allocator:
     heap = allocator.heap
     expect(heap.heap_bytes <= heap.limit_bytes, "heap.limit_bytes", "at least heap_bytes", heap.limit_bytes)
     expect(_is_power_of_two(heap.alignment), "heap.alignment", "a power of two", heap.alignment)
-    expect(heap.address % 4096 == 0, "heap.address_hint", "a multiple of 4096", heap.address_hint)
+    expect(heap.address % OS_PAGE_BYTES == 0, "heap.address_hint", f"a multiple of {OS_PAGE_BYTES}", heap.address_hint)
+    mapping = allocator.contract.mapping_alignment
+    expect(_is_power_of_two(mapping), "contract.mapping_alignment", "a power of two", mapping)
+    expect(
+        heap.address % mapping == 0,
+        "heap.address_hint",
+        f"a multiple of contract.mapping_alignment, {mapping}",
+        heap.address_hint,
+    )
     sizes = heap.boundary_sizes
     expect(sizes == sorted(set(sizes)), "heap.boundary_sizes", "growing sizes, each once", sizes)
     expect(sizes[-1] <= heap.limit_bytes, "heap.boundary_sizes", "sizes of at most limit_bytes", sizes[-1])

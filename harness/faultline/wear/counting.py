@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from faultline.base.cache import hash_of_file, hint_to_install, key_of, scratch_folder
-from faultline.base.config import Allocator, find_allocator
+from faultline.base.config import OS_PAGE_BYTES, Allocator, find_allocator
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.base.project import Project
 from faultline.pipeline.driver import DRIVER_BASELINE, allocators_here, build_driver
@@ -57,7 +57,6 @@ from faultline.wear.figures import (
 from faultline.workload import catalogue
 from faultline.workload.operations import THREAD_OPERATIONS, Workload
 
-OS_PAGE_BYTES = 4096
 JEMALLOC = "jemalloc"
 JEMALLOC_SETTINGS = "dirty_decay_ms:-1,muzzy_decay_ms:-1"
 """Unused memory is not given back after a time: with the default of ten seconds a few writes in a million depend on the clock."""

@@ -97,6 +97,12 @@ def test_all_allocators_here_are_good(root: Path) -> None:
         ('accounting = "full"', 'accounting = "half"', "contract.accounting: "),
         ('accounting = "full"', 'accounting = "full"\nslack_bytes = -1', "contract.slack_bytes: "),
         ('accounting = "full"', 'accounting = "full"\nrelocatable = 1', "contract.relocatable: "),
+        (
+            'accounting = "full"',
+            'accounting = "full"\nmapping_alignment = 12288',
+            "contract.mapping_alignment: expected a power of two, got 12288",
+        ),
+        ('accounting = "full"', 'accounting = "full"\nmapping_alignment = 64', "contract.mapping_alignment: "),
         ('accounting = "full"', 'accounting = "full"\ndetects = "all"', "contract.detects: "),
         ('accounting = "full"', 'accounting = "full"\nafter_failed_create = "x"', "contract.after_failed_create: "),
         ('accounting = "full"', 'accounting = "full"\nclean_close = 1', "contract.clean_close: "),
@@ -123,6 +129,16 @@ def test_errors_name_file_and_key(tmp_path: Path, old: str, new: str, words: str
     assert str(path) in caught.value.message
     assert words in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_a_heap_is_made_where_it_may_be_mapped(tmp_path: Path) -> None:
+    text = GOOD.replace('accounting = "full"', 'accounting = "full"\nmapping_alignment = 65536')
+    assert config.read_allocator(write(tmp_path, text)).contract.mapping_alignment == 65536
+    path = write(tmp_path, text.replace('"0x200000000000"', '"0x200000001000"'))
+    with pytest.raises(
+        BadInputError, match=r"heap\.address_hint: expected a multiple of contract\.mapping_alignment, 65536"
+    ):
+        config.read_allocator(path)
 
 
 def test_a_folder_of_the_clone_has_the_name_of_its_allocator(tmp_path: Path) -> None:

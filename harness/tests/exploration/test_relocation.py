@@ -94,6 +94,20 @@ def test_there_is_room_for_other_addresses_wherever_a_heap_is_made(
     assert "FL015" in cell["certificate"]["rules_judged"]
 
 
+@pytest.mark.parametrize(("alignment", "rules"), [(4096, {"FL015"}), (65536, set()), (1 << 30, set())])
+def test_an_allocator_that_holds_at_multiples_of_an_alignment_says_so(
+    faultline: Faultline, root: Path, tmp_path: Path, workload: Path, alignment: int, rules: set[str]
+) -> None:
+    """One that refuses to open a heap at any other address."""
+    promise = f"relocatable = true\nmapping_alignment = {alignment}"
+    other = _other(root, tmp_path, "relocatable = true", promise)
+    refuses = 'if ((uintptr_t)base % 65536 != 0)\n        return nvm_fail(NVM_ERROR, "%s", "not here");\n    heap->base = base;'
+    _replace(other / "src" / "heap.c", "heap->base = base;", refuses)
+    cell = cell_of(faultline, other, "-w", workload, "--cache", tmp_path / ".faultline")
+    assert {finding["rule"] for finding in cell["findings"]} == rules
+    assert "FL015" in cell["certificate"]["rules_judged"]
+
+
 def test_an_adapter_that_does_not_map_where_it_is_told_to_is_named(
     faultline: Faultline, root: Path, tmp_path: Path
 ) -> None:

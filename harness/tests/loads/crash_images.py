@@ -106,7 +106,7 @@ def campaign_images(scripts: Path, runner: Path, folder: Path, *arguments: str) 
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode in (0, 1, 3), run.stderr
     streams = [list(run_images(path.read_bytes())) for path in folder.glob("commands-*")]
-    given = [word for word in (folder / "arguments").read_text().splitlines() if word != "--relocate"]
+    given = [word for word in (folder / "arguments").read_text().splitlines() if not word.startswith("--relocate=")]
     options = dict(zip(given[1::2], given[2::2], strict=True))
     heap = [part for option in options.items() if option[0] in HEAP_OPTIONS for part in option]
     return sorted(streams, key=len, reverse=True), heap

@@ -20,14 +20,12 @@ use super::references::FirstPart;
 use super::without_crash::{Failure, WithoutCrash, end_of, failure_words, failures_of, has_filled, with_step};
 use super::words::twin_phrase;
 use super::{Judge, Subject};
-use crate::contract::{Leaks, OutOfMemory};
+use crate::contract::{Leaks, OS_PAGE_BYTES, OutOfMemory};
 use crate::fact::{Fact, Step};
 use crate::history::{History, Linearised, Operation, OperationIndex};
 use crate::report::{Drain, EMPTIED, EXECUTED, HeapReport, Life, Outcome, Place, SectionKind, SlotEntry, Status, USE};
 use crate::rule::RuleId;
 
-/// Of x86-64.
-const OS_PAGE_BYTES: u64 = 4096;
 /// The drain asks for no less (protocol.h). What an allocation leaves of a free block may be too little for another one, and where that
 /// happens depends on the order of the blocks: each allocation may cost so much. It is measured, not proved
 /// (docs/notes/findings.md).

@@ -34,6 +34,7 @@ pub fn contract() -> Contract {
         accounting: oracle::contract::Accounting::Full,
         slack_bytes: 0,
         relocatable: true,
+        mapping_alignment: 4096,
         detects: vec![],
         after_failed_create: AfterFailedCreate::Error,
         clean_close: false,

@@ -565,7 +565,7 @@ impl Config {
             is_in_process: false,
             is_batched: false,
             is_unchecked: false,
-            is_relocated: self.heap.relocates,
+            relocated_by: self.heap.relocates.then_some(self.contract.mapping_alignment),
             printed: None,
             ends_when_full: self.contract.out_of_memory == OutOfMemory::Ends,
             seed: self.seed,

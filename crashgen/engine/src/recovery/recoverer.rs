@@ -93,7 +93,7 @@ impl Recoverer {
     /// When its server does not start.
     pub fn where_it_was_made(&mut self, config: &Config) -> Result<&mut Self, EngineError> {
         if self.where_it_was_made.is_none() {
-            let options = ServerOptions { is_relocated: false, ..config.server("where-it-was-made")? };
+            let options = ServerOptions { relocated_by: None, ..config.server("where-it-was-made")? };
             self.where_it_was_made = Some(Box::new(Self::start(&options, self.whole)?));
         }
         Ok(self.where_it_was_made.as_mut().expect("it was started"))
