@@ -43,9 +43,15 @@ uint32_t nvmalloc_crc32c_table(uint32_t crc, uint64_t word) {
 
 uint32_t nvmalloc_crc32c(uint32_t crc, uint64_t word) { return chosen(crc, word); }
 
+#if defined(MUTANT_POSITION_IS_ADDRESS)
+uint32_t nvmalloc_first_position; /* of the heap that was mapped last */
+#endif
+
 static uint32_t checksum(uint32_t line, uint32_t lines, enum nvmalloc_state state, uint64_t wait) {
 #if defined(MUTANT_CHECKSUM_WITHOUT_POSITION)
     line = 0;
+#elif defined(MUTANT_POSITION_IS_ADDRESS)
+    line += nvmalloc_first_position;
 #endif
     uint32_t crc = nvmalloc_crc32c(nvmalloc_crc32c(~0u, nvmalloc_word(0, lines, state)), line);
     return state == NVMALLOC_FREE ? nvmalloc_crc32c(crc, wait) : crc;

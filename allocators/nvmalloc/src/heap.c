@@ -58,6 +58,9 @@ static int reserve_addresses(struct nvmalloc_heap *heap, uint64_t limit_bytes, u
         return nvmalloc_fail(NVMALLOC_ERROR, "cannot reserve %llu bytes of addresses: %s", (unsigned long long)limit_bytes,
                              strerror(errno));
     heap->lines = base;
+#if defined(MUTANT_POSITION_IS_ADDRESS)
+    nvmalloc_first_position = (uint32_t)((uintptr_t)base / NVMALLOC_LINE_BYTES);
+#endif
     heap->line_limit = (uint32_t)(limit_bytes / NVMALLOC_LINE_BYTES);
     return NVMALLOC_OK;
 }
@@ -123,13 +126,26 @@ static int check_options(const struct nvmalloc_options *options, char path[PATH_
 
 /* ---- the root lines ---- */
 
+/* What a root line says of the root, and what that means. */
+#if defined(MUTANT_ROOT_ABSOLUTE)
+static uint32_t said_of(const struct nvmalloc_heap *heap, uint32_t line) {
+    return line == 0 ? 0 : (uint32_t)((uintptr_t)&heap->lines[line] / NVMALLOC_LINE_BYTES);
+}
+static uint32_t meant_by(const struct nvmalloc_heap *heap, uint32_t said) {
+    return said == 0 ? 0 : said - (uint32_t)((uintptr_t)heap->lines / NVMALLOC_LINE_BYTES);
+}
+#else
+static uint32_t said_of(const struct nvmalloc_heap *heap, uint32_t line) { return (void)heap, line; }
+static uint32_t meant_by(const struct nvmalloc_heap *heap, uint32_t said) { return (void)heap, said; }
+#endif
+
 static struct nvmalloc_root_line *root_line(const struct nvmalloc_heap *heap, uint32_t copy) {
     return (struct nvmalloc_root_line *)&heap->lines[copy];
 }
 
 static void store_root(struct nvmalloc_heap *heap, uint32_t copy, uint32_t line) {
     struct nvmalloc_root_line *root = root_line(heap, copy);
-    fl_store8(&root->root, nvmalloc_make_root(line, copy));
+    fl_store8(&root->root, nvmalloc_make_root(said_of(heap, line), copy));
 #if !defined(MUTANT_ROOT_NOT_FLUSHED)
     fl_flush(root, sizeof *root);
 #endif
@@ -172,8 +188,9 @@ static void read_roots(const struct nvmalloc_heap *heap, uint32_t line[], bool i
     for (uint32_t copy = NVMALLOC_ROOT_LINES; copy-- > 0;) {
         uint64_t root = nvmalloc_load(&root_line(heap, copy)->root);
         is_unset &= root == 0;
-        line[copy] = nvmalloc_root_line_of(root);
-        is_correct[copy] = is_unset || root == nvmalloc_make_root(line[copy], copy);
+        uint32_t said = nvmalloc_root_line_of(root);
+        line[copy] = meant_by(heap, said);
+        is_correct[copy] = is_unset || root == nvmalloc_make_root(said, copy);
     }
 }
 
@@ -214,7 +231,7 @@ int nvmalloc_heap_set_root(struct nvmalloc_heap *heap, const void *object) {
 
 void *nvmalloc_heap_root(struct nvmalloc_heap *heap) {
     pthread_mutex_lock(&heap->lock);
-    uint32_t line = nvmalloc_root_line_of(nvmalloc_load(&root_line(heap, 0)->root));
+    uint32_t line = meant_by(heap, nvmalloc_root_line_of(nvmalloc_load(&root_line(heap, 0)->root)));
     pthread_mutex_unlock(&heap->lock);
     return line == 0 ? NULL : (char *)&heap->lines[line] + NVMALLOC_HEADER_BYTES;
 }

@@ -84,6 +84,9 @@ int nvmalloc_fail(int status, const char *format, ...) __attribute__((format(pri
 
 /* ---- header.c */
 uint64_t nvmalloc_make_word(uint32_t line, uint32_t lines, enum nvmalloc_state state, uint64_t wait);
+#if defined(MUTANT_POSITION_IS_ADDRESS)
+extern uint32_t nvmalloc_first_position;
+#endif
 uint64_t nvmalloc_make_root(uint32_t line, uint32_t copy);
 /* A header that a block at this line may have: the checksum fits, and the block ends within the file. */
 bool nvmalloc_is_correct(const struct nvmalloc_heap *heap, uint32_t line);

@@ -287,6 +287,14 @@ Status Segments::map_anchor(const Options &options) {
     return Status::OK;
 }
 
+uint64_t Segments::identity() const {
+#ifdef MUTANT_IDENTITY_IS_ADDRESS
+    return reinterpret_cast<uintptr_t>(anchor_);
+#else
+    return anchor_->heap;
+#endif
+}
+
 Status Segments::map_segment(uint64_t number) {
     const SegmentEntry &listed = entry(number);
     std::string name = path(listed.id);
@@ -311,7 +319,7 @@ Status Segments::map_segment(uint64_t number) {
 #endif
     add(listed.id, base, listed.bytes, number);
     const SegmentHeader &header = *reinterpret_cast<SegmentHeader *>(base);
-    if (header.magic != SEGMENT_MAGIC || header.heap != anchor_->heap)
+    if (header.magic != SEGMENT_MAGIC || header.heap != identity())
         return fail(Status::CORRUPT, "%s: is no segment of this heap", name.c_str());
     if (header.id != listed.id || header.bytes != listed.bytes)
         return fail(Status::CORRUPT, "%s: holds segment %llu of %llu bytes, expected %llu of %llu: a copy or a renamed file?",
@@ -446,7 +454,7 @@ Status Segments::create(PPtrBase &pointer, uint64_t bytes, uint64_t offset) {
     }
     SegmentHeader &header = *reinterpret_cast<SegmentHeader *>(base);
     store(header.magic, SEGMENT_MAGIC);
-    store(header.heap, anchor_->heap);
+    store(header.heap, identity());
     store(header.id, id);
     store(header.bytes, bytes);
     store(header.links.next, {});

@@ -93,6 +93,7 @@ class Segments {
     void finish_taking();
     void finish_returning();
     Status map_anchor(const Options &options);
+    uint64_t identity() const; /* of the heap, in the headers of its segments */
     Status map_segment(uint64_t number);
     Status check_items() const;
     char *map(int fd, uint64_t bytes);

@@ -73,11 +73,23 @@ void Small::next_joining(SmallState state, const PPtrBase &head) {
     next(state);
 }
 
+/* ---- the argument: where the application has its pointer ---- */
+
+#ifdef MUTANT_ARGUMENT_ABSOLUTE
+void Small::log_argument(const PPtrBase &argument) {
+    store(item().argument, {argument.file, reinterpret_cast<uintptr_t>(segments.at<PPtrBase>(argument))});
+}
+PPtrBase *Small::logged_argument() { return reinterpret_cast<PPtrBase *>(item().argument.offset); }
+#else
+void Small::log_argument(const PPtrBase &argument) { store(item().argument, argument); }
+PPtrBase *Small::logged_argument() { return segments.at<PPtrBase>(item().argument); }
+#endif
+
 /* ---- allocation ---- */
 
 /* The active segments are used up. The segment is the core's from when the item's pointer is set. */
 Status Small::begin_page(unsigned size_class, const PPtrBase &argument) {
-    store(item().argument, argument);
+    log_argument(argument);
     if (!core.active.is_null()) {
         begin_taking_page();
         set_state(SMALL_TAKE_PAGE, size_class, item_index());
@@ -157,7 +169,7 @@ void Small::allocate_block() {
     if (blocks.first_free == NO_INDEX)
         list_leave(segments, core.pages[item_class()], item().page);
     uint64_t offset = item().page.offset + blocks_offset(blocks.count) + uint64_t{block} * CLASS_BYTES[item_class()];
-    if (PPtrBase *argument = segments.at<PPtrBase>(item().argument))
+    if (PPtrBase *argument = logged_argument())
 #if defined(MUTANT_RECOVERY_ARGUMENT_NOT_FLUSHED)
         is_recovering ? store(*argument, {item().page.file, offset}) : store_flushed(*argument, {item().page.file, offset});
 #elif !defined(MUTANT_ARGUMENT_NOT_FLUSHED)
@@ -174,7 +186,7 @@ Status Small::allocate(unsigned size_class, const PPtrBase &argument) {
         if (status != Status::OK)
             return status;
     } else {
-        store(item().argument, argument);
+        log_argument(argument);
         store(item().page, core.pages[size_class]);
         begin_allocating();
         set_state(SMALL_ALLOCATE, size_class, 0);
@@ -187,7 +199,7 @@ Status Small::allocate(unsigned size_class, const PPtrBase &argument) {
 
 /* The page leaves its list if nothing in it is in use any more; its links stay until it is returned. */
 void Small::free_block() {
-    if (PPtrBase *argument = segments.at<PPtrBase>(item().argument))
+    if (PPtrBase *argument = logged_argument())
 #ifndef MUTANT_SLOT_NOT_CLEARED
         store_flushed(*argument, {});
 #else
@@ -252,7 +264,7 @@ Status Small::deallocate(const PPtrBase &argument, const PPtrBase &block) {
     const PageHeader &page = page_at(place);
     unsigned size_class = page.kind & 0xffff;
     uint64_t count = as<PageBlocks>(page.blocks).count;
-    store(item().argument, argument);
+    log_argument(argument);
     store(item().before, page.blocks);
     store(item().page, place);
     set_state(SMALL_FREE, size_class,

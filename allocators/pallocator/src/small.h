@@ -52,6 +52,8 @@ class Small {
     void begin_taking_page();
     void take_page();
     void begin_allocating();
+    void log_argument(const PPtrBase &argument);
+    PPtrBase *logged_argument();
     void allocate_block();
     void free_block();
     void return_page();

@@ -169,6 +169,10 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
     ("pallocator", "RECOVERY_END_NOT_FENCED"): (1, 1),
     ("pallocator", "RECOVERY_ARGUMENT_NOT_FLUSHED"): (1, 1),
     ("pallocator", "RECOVERY_SPLIT_NOT_FLUSHED"): (3, 1),
+    ("nvmalloc", "ROOT_ABSOLUTE"): (0, 0),
+    ("nvmalloc", "POSITION_IS_ADDRESS"): (0, 0),
+    ("pallocator", "ARGUMENT_ABSOLUTE"): (2, 0),
+    ("pallocator", "IDENTITY_IS_ADDRESS"): (0, 0),
 }
 """Operations, lost lines."""
 BOUNDS: dict[tuple[str, str], str] = {
