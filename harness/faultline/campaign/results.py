@@ -337,6 +337,11 @@ class Results:
             ).fetchone()
         return self._decoded(row[0], CellResult) if row else None
 
+    @property
+    def has_begun(self) -> bool:
+        """A campaign was begun here."""
+        return self._begun is not None
+
     def end(self, campaign: int, state: Literal["done", "stopped"]) -> None:
         with self._turn() as connection:
             connection.execute("update campaign set state = ? where id = ?", (state, campaign))

@@ -66,23 +66,27 @@ def run_campaign(
     if kind == "matrix":
         longest = max((spec.time_limit_s or 0 for spec in specs), default=0)
         streams.note(f"each cell is explored for {longest:g} s at most (time_s)")
+    results: list[CellResult] = []
     try:
         with CampaignProgress(specs, is_quiet=as_json) as progress:
             campaign.run_cells(
                 workshop, database, kind, specs, jobs, progress, is_resumed, known, examining, part, before, crew
             )
     finally:
-        state, results = database.read()
-        environment = msgspec.structs.replace(database.environment(), report_url=report_url)
-        database.close()
-        if out is not None:
-            reports.write_all(out, results, state, environment)
-        if as_json:
-            click.echo(results_document.render(results, state, environment), nl=False)
+        if not database.has_begun:  # Ctrl-C came first
+            database.close()
         else:
-            print_campaign(results, out, is_verbose)
-        for line in known.lines(results) if part is None else ():  # what a shard did not find, another one may find
-            streams.note(line)
+            state, results = database.read()
+            environment = msgspec.structs.replace(database.environment(), report_url=report_url)
+            database.close()
+            if out is not None:
+                reports.write_all(out, results, state, environment)
+            if as_json:
+                click.echo(results_document.render(results, state, environment), nl=False)
+            else:
+                print_campaign(results, out, is_verbose)
+            for line in known.lines(results) if part is None else ():  # what a shard did not find, another one may find
+                streams.note(line)
     if files.written is not None:
         streams.note(write_baseline(files.written, results))
     return results

@@ -25,6 +25,8 @@ from faultline.base.pool import run_in_pool
 from faultline.campaign import campaign
 from faultline.campaign.campaign import SilentWatcher, run_cells
 from faultline.campaign.results import CellResult, Results
+from faultline.cli.campaigns import run_campaign
+from faultline.cli.options import KnownFiles
 from faultline.pipeline import explore, prepared
 from faultline.pipeline.build import Built
 from faultline.pipeline.cell import CellSpec
@@ -464,3 +466,16 @@ def test_a_missing_engine_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InfrastructureError, match="no engine is there") as caught:
         Engine(tmp_path / "nosuch").ask("--version")
     assert "make setup" in str(caught.value.hint)
+
+
+def test_ctrl_c_before_a_campaign_begins_is_no_bad_input(
+    root: Path, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(campaign, "run_cells", interrupted)
+    shop, spec = Workshop(root, cache, Engine()), CellSpec("nvm_malloc", "smoke", 0, 1, "complete", "px86", "clwb")
+    with pytest.raises(KeyboardInterrupt):
+        run_campaign(shop, "matrix", [spec], 1, tmp_path, False, KnownFiles(None, None, None))
+    assert not (tmp_path / "report.html").exists()
