@@ -457,8 +457,12 @@ def test_a_recovery_that_loads_what_it_loads_is_complete(bench: Bench) -> None:
 
 
 def test_a_recovery_that_reads_the_clock_is_unknown(bench: Bench) -> None:
-    """With the first load that differs."""
-    verdict, certificate = explored(bench, "READS_CLOCK")
+    """With the first load that differs. It reads one bit of the clock, which may be the same in both runs of each leaf that is run
+    twice: seldom in one exploration, hardly in three."""
+    for _ in range(3):
+        verdict, certificate = explored(bench, "READS_CLOCK")
+        if verdict != "pass":
+            break
     assert (verdict, certificate["strategy"], certificate["complete"]) == ("unknown", "complete", False)
     reasons = "; ".join(certificate["unknown_reasons"])
     assert (
