@@ -212,6 +212,12 @@ static void announce(uint8_t kind, const void *address, uint64_t bytes) {
     }
 }
 
+/* Of an access outside of all that the target has mapped: in a process of its own it would fault. */
+static void leave_if_unmapped(uintptr_t address) {
+    if (inprocess_is_running() && kept_is_unmapped(address))
+        inprocess_leave("touches memory that it has unmapped");
+}
+
 static void read_as(enum fl_load_kind kind, uintptr_t address, uint64_t bytes) {
     bool is_mapped = false;
     for (size_t i = 0; i < loads.span_count; i++) {
@@ -225,19 +231,23 @@ static void read_as(enum fl_load_kind kind, uintptr_t address, uint64_t bytes) {
         list_units(kind, span->file, span->first_unit + (from - span->start) / FL_UNIT_BYTES,
                    span->first_unit + (to - 1 - span->start) / FL_UNIT_BYTES + 1);
     }
-    if (!is_mapped && inprocess_is_running() && kept_is_unmapped(address))
-        inprocess_leave("touches memory that it has unmapped");
+    if (!is_mapped)
+        leave_if_unmapped(address);
 }
 
 /* Before the store. */
 static void note_store(const void *address, uint64_t bytes) {
+    bool is_mapped = false;
     for (size_t i = 0; i < loads.span_count; i++) {
         const struct span *span = &loads.spans[i];
         uintptr_t start = (uintptr_t)address, end = start + bytes;
         uintptr_t from = start > span->start ? start : span->start, to = end < span->end ? end : span->end;
+        is_mapped |= from < to;
         if (from < to && span->is_shared)
             undo_note(span->number, span->first_unit * FL_UNIT_BYTES + (from - span->start), to - from);
     }
+    if (!is_mapped)
+        leave_if_unmapped((uintptr_t)address);
 }
 
 void loads_open(const void *address, uint64_t bytes) {

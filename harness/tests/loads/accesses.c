@@ -608,6 +608,12 @@ static void use_unmapped(void) {
     munmap(other, 4096);
     sink = *(volatile uint64_t *)other;
 }
+static void store_unmapped(void) { /* a whole word, of which nothing is loaded */
+    uint64_t *other = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 4096);
+    sink = *other;
+    munmap(other, 4096);
+    __atomic_store_n(other, 1, __ATOMIC_RELEASE);
+}
 static void use_unmapped_memory(void) {
     uint64_t *other = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     sink = *(volatile uint64_t *)other;
@@ -1092,6 +1098,7 @@ static const struct {
     ACCESS(keep_key),
     ACCESS(keep_descriptor),
     ACCESS(use_unmapped),
+    ACCESS(store_unmapped),
     ACCESS(use_unmapped_memory),
     ACCESS(fail_in_a_worker),
     ACCESS(fail_the_second_time),

@@ -218,6 +218,7 @@ def test_what_life_2_reads_is_listed_where_check_of_life_0_decided_it(start: Sta
         ("leave_environment", "changes its environment"),
         ("private_mapping", "maps a file privately"),
         ("use_unmapped", "touches memory that it has unmapped"),
+        ("store_unmapped", "touches memory that it has unmapped"),
         ("lock_twice", "locks a file by two descriptors"),
         ("lock_other", "locks a file in a way that is not kept"),
         ("free_twice", "frees what is not allocated, or wrote past the end of an allocation"),

@@ -21,6 +21,7 @@ LEAVES = {
         "load_between_mappings",
         "second_mapping",
         "use_unmapped",
+        "store_unmapped",
     ],
     "reads a file that it has mapped, without hooks": ["file_read", "file_read_64", "file_read_here", "update_all"],
     "unmaps a file that it stored to, without hooks": ["stored_and_mapped_again"],
