@@ -78,10 +78,11 @@ void child_prepare(const struct limits *limits) {
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
 }
 
-/* A guarded or traced run takes longer for the same work. How much longer a traced one takes is not known before one has ended: most take
- * some ten times as long. From then on one that takes as much longer than all others hangs. */
+/* How many times as long as others the next life may take: a guarded or traced run takes longer for the same work, a long life does more. */
 static uint64_t slowdown(void) { return loads_slowdown() * (state.is_long ? LONG_TIMES : 1); }
 
+/* How much longer a traced run takes is not known before one has ended: most take some ten times as long. From then on one that takes as
+ * much longer than all others hangs. */
 static uint64_t cpu_limit_ms(void) {
     uint64_t most = state.limits.cpu_ms * slowdown(), least = state.limits.cpu_ms * TRACED_LEAST;
     if (!is_traced)

@@ -135,10 +135,11 @@ static int do_one(struct user *user, uint32_t operation, uint64_t largest) {
 
 void use_long(const struct probe *probe, fl_heap *heap, uint32_t first, uint64_t largest, struct long_use *use) {
     *use = (struct long_use){0};
+    if (largest < SMALLEST_BYTES)
+        return; /* too small a heap for any of them */
     struct user user = {.adapter = probe->adapter, .heap = heap, .use = use, .random = 0x9e3779b97f4a7c15ull};
-    int status = largest < SMALLEST_BYTES ? FL_OK : find_empty_slots(&user, probe, first);
-    uint32_t operations = largest < SMALLEST_BYTES ? 0 : FL_DEEP_OPERATIONS;
-    for (uint32_t done = 0; done < operations && status == FL_OK; done++) {
+    int status = find_empty_slots(&user, probe, first);
+    for (uint32_t done = 0; done < FL_DEEP_OPERATIONS && status == FL_OK; done++) {
         status = do_one(&user, done, largest);
         if (status == FL_OK && (done + 1) % LOOKED_AT_EACH == 0)
             status = look_at_all(&user, done + 1);

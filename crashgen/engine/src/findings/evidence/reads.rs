@@ -28,8 +28,9 @@ pub fn first(config: &Config, case: &mut HeapCase, view: &View, state: &[Choice]
 }
 
 fn read_of(config: &Config, image: &mut CrashImage, differing: &Rc<[UnitKey]>) -> Result<Option<Symbol>, EngineError> {
-    let mut recoverer = Recoverer::start(&config.seeing_server("reads")?, config.probe())?;
+    // Nobody records the loads of a long life: those of the full probe begin it.
     let probe = if config.is_full() { Probe::Full } else { Probe::First };
+    let mut recoverer = Recoverer::start(&config.seeing_server("reads")?, probe)?;
     let (_, loads) = recoverer.record(image, probe, differing, Manner::Afresh)?;
     let first = loads.sites.first().copied().flatten().filter(|_| loads.doubt.is_none());
     let place = first.map(|site| recoverer.place(site)).transpose()?;
