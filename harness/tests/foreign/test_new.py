@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from caches import cache_that_shares_builds
 from command_line import Faultline, assert_one_clear_line
+from faultline.base.config import Contract
 from page_commands import run_commands
 
 MATRIX = "faultline-matrix.toml"
@@ -62,6 +65,17 @@ def test_a_skeleton_is_a_project_that_says_what_is_missing(faultline: Faultline,
     begun = faultline("run", "bare", "-w", "smoke", cwd=tmp_path)
     assert begun.returncode == 3
     assert "create of slot 0, 0 bytes) answered error: this function of the adapter is not written yet" in begun.stderr
+
+
+def test_each_key_of_a_contract_is_explained(faultline: Faultline, tmp_path: Path) -> None:
+    """One that is not given, too: without its comment sign it is what the contract may say."""
+    assert faultline("new", "bare", cwd=tmp_path).returncode == 0
+    text = (tmp_path / "bare" / "allocator.toml").read_text()
+    _, _, contract = text.partition("[contract]")
+    given = re.sub(r"^# (?=\w+ = )", "", contract.partition("\n")[2], flags=re.MULTILINE)
+    explained = set(re.findall(r"^(\w+) = .*# \S", given, re.MULTILINE))
+    assert explained == set(Contract.__struct_fields__)
+    msgspec.toml.decode(given, type=Contract)
 
 
 @pytest.mark.parametrize(
