@@ -30,7 +30,7 @@
 extern "C" {
 #endif
 
-#define FL_ADAPTER_ABI 7u
+#define FL_ADAPTER_ABI 8u
 #define FL_GRAPH_FIELDS 2u
 
 enum fl_status {
@@ -54,7 +54,7 @@ enum fl_capability {
     FL_CAN_WALK = 1u << 0,
     FL_CAN_CHECK = 1u << 1,
     FL_CAN_BOUNDS = 1u << 2,
-    FL_CAN_SETTLE = 1u << 3,
+    FL_CAN_SETTLE = 1u << 3,            /* recovers lazily: FL_OPEN_LAZY, settle, perhaps step */
     FL_CAN_COLLECT = 1u << 4,
     FL_CAN_THREADS = 1u << 5,
     FL_CAN_LINK = 1u << 6,              /* FL_SLOTS_GRAPH; needs FL_CAN_WALK */
@@ -99,7 +99,7 @@ struct fl_heap_options {
 };
 
 enum fl_open_flags {
-    FL_OPEN_LAZY = 1u << 0, /* open: do not wait for lazy rebuilding */
+    FL_OPEN_LAZY = 1u << 0, /* open: what can be done later is left to step and settle. Asked of those with FL_CAN_SETTLE */
 };
 
 typedef struct fl_heap fl_heap; /* the adapter's own */
@@ -131,7 +131,7 @@ struct fl_adapter {
     int (*walk)(fl_heap *heap, fl_visit visit, void *context); /* every heap block, in order of file and offset */
     int (*check)(fl_heap *heap); /* the allocator's own consistency check */
     int (*bounds)(fl_heap *heap, const struct fl_location *object, struct fl_block *block);
-    int (*settle)(fl_heap *heap); /* finish all lazy work */
+    int (*settle)(fl_heap *heap); /* finishes all that a lazy open left, if anything is */
     int (*collect)(fl_heap *heap); /* free what the slots do not reach */
     int (*thread_attach)(fl_heap *heap);
     int (*thread_detach)(fl_heap *heap);
@@ -164,6 +164,12 @@ struct fl_adapter {
     /* Overwrites bytes [from, from + bytes) of the slot's object: fill writes them, at the object or where they are logged. Outside
      * a transaction they are durable on return, and power may leave any part of them before. */
     int (*write)(fl_heap *heap, uint32_t slot, uint64_t from, uint64_t bytes, fl_fill fill, void *context);
+
+    /* FL_CAN_SETTLE, may be null: one piece of what a lazy open left, in this thread; *is_settled: nothing is left, and it is not called
+     * again. With it a lazy open starts no thread: the runner calls it between operations of the main thread, beside those of workers if
+     * there are any. After an error neither it nor settle is called again. A heap may be closed before all is done. Without it threads of
+     * the adapter do the work. */
+    int (*step)(fl_heap *heap, int *is_settled);
 };
 
 /* The one exported symbol. */

@@ -56,6 +56,7 @@ static const struct option_of {
     bool is_required;
 } OPTIONS[] = {
     {{"adapter", 'a', "FILE", 0, "adapter, a shared object", 0}, FOR_ALL, true},
+    {{"opened-by", 'o', "FILE", 0, "another adapter, which opens the closed copies", 0}, FOR_TWINS, false},
     {{"workload", 'w', "FILE", 0, "workload file", 0}, FOR_WORKLOAD | FOR_TWINS | FOR_REHEARSE, true},
     {{"plan", 'p', "FILE", 0, "which histories of a workload with threads are wanted (plan.c)", 0}, FOR_TWINS, false},
     {{"death-of", 'D', "OPERATION", 0, "say where the twin of that operation dies, and no more", 0}, FOR_TWINS, false},
@@ -66,6 +67,7 @@ static const struct option_of {
     {{"limit-bytes", 'l', "BYTES", 0, "most that a heap may grow to", 0}, FOR_HEAPS, true},
     {{"slots", 's', "COUNT", 0, "the workload's slots; heaps have 1024 more", 0}, FOR_HEAPS, true},
     {{"slot-layout", 'y', "LAYOUT", 0, "of the workload's slots: root (default), names, chain or graph", 0}, FOR_HEAPS, false},
+    {{"lazy", 'z', NULL, 0, "reopens and recoveries open lazily, as the workload says", 0}, FOR_HEAPS, false},
     {{"address-hint", 'h', "ADDRESS", 0, "where to map; 0: anywhere", 0}, FOR_HEAPS, true},
     {{"cpu-limit-ms", 'c', "MS", 0, "CPU time of one life (default 1000)", 0}, FOR_LIVES, false},
     {{"wall-limit-ms", 't', "MS", 0, "wall time of one life (default 10000)", 0}, FOR_LIVES, false},
@@ -77,6 +79,7 @@ static const struct option_of {
       0},
      FOR_SERVE,
      false},
+    {{"code-in-place", 'i', NULL, 0, "load the adapter where `workload` does, not elsewhere", 0}, FOR_SERVE, false},
     {{"ends-when-full", 'e', NULL, 0, "the target ends the process when memory is out: one life alone fills the heap", 0},
      FOR_SERVE | FOR_PROBE | FOR_TWINS,
      false},
@@ -111,6 +114,7 @@ static enum fl_slot_layout layout(const struct argp_option *option, const char *
 static void set_option(struct options *options, const struct argp_option *option, char *argument) {
     switch (option->key) {
     case 'a': options->adapter = argument; break;
+    case 'o': options->opened_by = argument; break;
     case 'w': options->workload = argument; break;
     case 'p': options->plan = argument; break;
     case 'd': options->folder = argument; break;
@@ -119,6 +123,8 @@ static void set_option(struct options *options, const struct argp_option *option
     case 'D': options->death_of = number(option, argument) + 1; break;
     case 'e': options->ends_when_full = true; break;
     case 'r': options->relocated_by = number(option, argument); break;
+    case 'i': options->is_code_in_place = true; break;
+    case 'z': options->is_lazy = true; break;
     case 'T': options->is_tallied = true; break;
     case 'x': options->is_text = true; break;
     case 'v': options->is_verbose = true; break;

@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define FL_PROTOCOL_VERSION 14u /* in each answer but the heap report */
-#define FL_REPORT_VERSION 9u    /* in the heap report */
+#define FL_REPORT_VERSION 10u   /* in the heap report */
 
 #define FL_UNIT_BYTES 8u
 
@@ -158,6 +158,11 @@ struct fl_engines {
  * volatile memory; life 2 recovers what life 1 left. Each life begins as a process of its own does. When open of life 0 answers
  * FL_NOT_A_HEAP, the full probe tries create on the same folder instead (FL_SECTION_RECREATE).
  *
+ * Of a workload whose opens are lazy (--lazy), lives 2, 3 and 6 are as above and all others open lazily: the heaps of both kinds must be
+ * the same. Lives 0 and 4 settle the heap before their walk. Life 1 uses it before it settles it, as the follow-up of a recovery does (see
+ * events); an allocation that fails there is FL_SECTION_DRAIN, a free FL_SECTION_FREE_ALL, a piece FL_SECTION_SETTLE, and where all is well
+ * there is FL_SECTION_SETTLE alone. Then come the contents. Life 5 frees and drains without settling it.
+ *
  * Where memory ends the process (--ends-when-full), life 5 alone fills the heap, in pieces of one size, and ends in its drain: the
  * section has what it got until then, with FL_OK. Life 3 drains one piece of each size, down to the smallest. There is no life 6, and
  * a twin is not emptied while it is open.
@@ -233,6 +238,7 @@ enum fl_section_kind {
                               that the runner's own conservative mark reaches, in the order of the walk */
     FL_SECTION_UNWALKED,   /* after FL_SECTION_WALK, if there are any. payload: fl_unwalked_entry of the files in the heap folder
                               that are not empty and hold no heap block of the walk */
+    FL_SECTION_SETTLE,     /* of a lazy open: status of settle, or of the piece before it that failed */
 };
 
 enum fl_open_kind {
@@ -362,8 +368,9 @@ struct fl_load {
  *
  * The recovery trace of a run of FL_PROBE_GENERATION or FL_PROBE_RECOVERY: what recovery does to PM, for crashes that follow a
  * crash. Such a run is one life: open, slots, and in the graph layout objects; then, but for FL_PROBE_RECOVERY, the follow-up. It
- * uses empty slots: an allocation of each of FL_FOLLOW_UP_BYTES, and then a free of each that was made. Its third answer is
- * fl_events_header, and for each event fl_event and its payload, zero padded to 8.
+ * uses empty slots: an allocation of each of FL_FOLLOW_UP_BYTES, and then a free of each that was made. Of a lazy open a piece of what it
+ * left comes after each of them, and all that is left at the end; in the graph layout all of it comes before the objects. Its third
+ * answer is fl_events_header, and for each event fl_event and its payload, zero padded to 8.
  *
  * Events are in memory order. A store's payload is what it left in memory. A flag says what is missing: file operations that
  * no event stands for (links, copies from file to file).

@@ -281,8 +281,6 @@ static int has_recovered(const fl_heap *heap) { return heap->has_recovered; }
 
 static int check(fl_heap *heap) { return (void)heap, status_of(MAK_check()); }
 
-static int settle(fl_heap *heap) { return (void)heap, FL_OK; /* nothing is lazy but the sweep, which is allocation's */ }
-
 /* Offline only (§9.2): the region is closed, collected and opened again. */
 static int collect(fl_heap *heap) {
     char folder[4096];
@@ -315,7 +313,7 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .abi_version = FL_ADAPTER_ABI,
         .struct_size = sizeof(struct fl_adapter),
         .name = "makalu",
-        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_COLLECT | FL_CAN_THREADS | FL_CAN_LINK,
+        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_COLLECT | FL_CAN_THREADS | FL_CAN_LINK,
         .create = create,
         .open = open_heap,
         .close = close_heap,
@@ -328,7 +326,6 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .walk = walk_heap,
         .check = check,
         .bounds = bounds,
-        .settle = settle,
         .collect = collect,
         .thread_attach = thread_attach,
         .thread_detach = thread_detach,

@@ -5,8 +5,8 @@
  * A heap is ready once the object named ROOTS_ID exists: what creation left behind without it is no heap. The slots are the
  * business of adapter_root.c, adapter_names.c and adapter_chain.c.
  *
- * open waits for the recovery that nvm_malloc would leave to a thread, so that exploring a crash state needs none, unless asked
- * not to (FL_OPEN_LAZY).
+ * open waits for the recovery that nvm_malloc would leave to a thread. A lazy open (FL_OPEN_LAZY) leaves it to step, so that exploring
+ * a crash state needs no thread; with -DADAPTER_SCANS_BY_THREAD to the thread.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,6 +18,12 @@
 #include "nvm_malloc.h"
 
 #define ROOTS_ID "faultline.roots"
+
+#if defined(ADAPTER_SCANS_BY_THREAD)
+#define LAZY NVM_LAZY_BY_THREAD
+#else
+#define LAZY NVM_LAZY_BY_STEPS
+#endif
 
 static _Thread_local char own_message[256]; /* empty: ask the allocator */
 
@@ -135,7 +141,7 @@ static int open_heap(const struct fl_heap_options *options, fl_heap **opened) {
     const struct nvm_options nvm = {.folder = options->folder,
                                     .address_hint = options->address_hint,
                                     .limit_bytes = options->limit_bytes,
-                                    .is_lazy = (options->flags & FL_OPEN_LAZY) != 0};
+                                    .is_lazy = (options->flags & FL_OPEN_LAZY) != 0 ? LAZY : 0};
     fl_heap *heap = new_heap();
     if (heap == NULL)
         return FL_ERROR;
@@ -283,6 +289,7 @@ static int check(fl_heap *heap) {
 }
 
 static int settle(fl_heap *heap) { return adapter_status(nvm_heap_settle(heap->heap)); }
+static int step(fl_heap *heap, int *is_settled) { return adapter_status(nvm_heap_step(heap->heap, is_settled)); }
 
 static int thread_attach(fl_heap *heap) { return nvm_thread_attach(heap->heap), FL_OK; }
 static int thread_detach(fl_heap *heap) { return nvm_thread_detach(heap->heap), FL_OK; }
@@ -308,6 +315,7 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .check = check,
         .bounds = bounds,
         .settle = settle,
+        .step = LAZY == NVM_LAZY_BY_STEPS ? step : NULL,
         .thread_attach = thread_attach,
         .thread_detach = thread_detach,
     };

@@ -166,55 +166,78 @@ fn written(report: &HeapReport) -> Vec<u8> {
 }
 
 fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
-    let names: Vec<&str> = life.files.iter().map(String::as_str).collect();
+    let Life {
+        files,
+        open,
+        has_recovered,
+        is_not_moved,
+        slots,
+        settled,
+        objects,
+        walk,
+        retained,
+        unwalked,
+        check,
+        contents: _,
+        drain,
+        free_all,
+        maximal,
+        close,
+        recreate,
+        messages,
+    } = life; // every part by its name: one that is added does not compile before it is written here
+    let names: Vec<&str> = files.iter().map(String::as_str).collect();
     if !names.is_empty() {
         builder = builder.files(&names);
     }
-    builder = match life.open {
-        Some(status) => builder.open_as(status, life.has_recovered, life.is_not_moved),
+    builder = match open {
+        Some(status) => builder.open_as(*status, *has_recovered, *is_not_moved),
         None => builder,
     };
-    if let Some(slots) = &life.slots {
+    if let Some(slots) = slots {
         let entries: Vec<_> = slots.entries.iter().map(|entry| (entry.slot, entry.file, entry.offset)).collect();
         builder = builder.slots_with(slots.status, slots.count, &entries);
     }
-    if let Some(objects) = &life.objects {
+    if let Some(status) = settled {
+        builder = builder.settled(*status);
+    }
+    if let Some(objects) = objects {
         builder = builder.objects(objects.status, &objects.entries);
     }
-    if let Some(walk) = &life.walk {
+    if let Some(walk) = walk {
         builder = builder.walk_with(walk.status, walk.file_bytes, &walk.blocks);
     }
-    if let Some(retained) = &life.retained {
+    if let Some(retained) = retained {
         builder = builder.retained_with(retained.status, retained.unreached, &retained.blocks);
     }
-    if !life.unwalked.is_empty() {
-        let files: Vec<_> = life.unwalked.iter().map(|file| (file.file, file.is_mapped, file.bytes)).collect();
+    if !unwalked.is_empty() {
+        let files: Vec<_> = unwalked.iter().map(|file| (file.file, file.is_mapped, file.bytes)).collect();
         builder = builder.unwalked(&files);
     }
-    if let Some(status) = life.check {
-        builder = builder.check(status);
+    if let Some(status) = check {
+        builder = builder.check(*status);
     }
     builder = write_contents(builder, life, Stage::Recovery);
-    if let Some(drain) = &life.drain {
+    if let Some(drain) = drain {
         let payload: Vec<u8> = drain.blocks.iter().flat_map(block_bytes).collect();
         builder = builder.section(SectionKind::Drain, drain.status, drain.blocks.len(), drain.capacity_bytes, &payload);
     }
     builder = write_contents(builder, life, Stage::Drain);
-    if let Some(status) = life.free_all {
-        builder = builder.free_all(status);
+    if let Some(status) = free_all {
+        builder = builder.free_all(*status);
     }
     builder = write_contents(builder, life, Stage::FreeAll);
-    if let Some(maximal) = life.maximal {
+    if let Some(maximal) = maximal {
         builder = builder.maximal(maximal.bytes, maximal.status);
     }
     builder = write_contents(builder, life, Stage::Maximal);
-    if let Some(status) = life.close {
-        builder = builder.close(status);
+    if let Some(status) = close {
+        builder = builder.close(*status);
     }
-    if let Some(status) = life.recreate {
-        builder = builder.recreate(status);
+    if let Some(status) = recreate {
+        builder = builder.recreate(*status);
     }
-    for message in &life.messages {
+    for message in messages {
         let about = message.about.map_or(0, |kind| kind as u64);
         builder = builder.section(SectionKind::Message, oracle::Status::Ok, 1, about, message.text.as_bytes());
     }

@@ -11,7 +11,7 @@ class FL:
     """The names there without FL_; X_BYTES is the size of struct fl_x. runner/tests/test_protocol.py compares them."""
 
     PROTOCOL_VERSION = 14
-    REPORT_VERSION = 9
+    REPORT_VERSION = 10
     REPORT_MAGIC = 0x52484C46
     UNIT_BYTES = 8
     COMPARE_ONE_IN = 1000

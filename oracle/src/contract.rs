@@ -59,7 +59,6 @@ impl Contract {
     /// Whether it promises to keep the rule. Most rules hold for every allocator.
     pub fn promises(&self, rule: RuleId) -> bool {
         match rule {
-            RuleId::NotRelocatable => self.relocatable,
             RuleId::CorruptionMissed => !self.detects.is_empty(),
             // It is judged where the workload is executed, not on a recovered heap.
             RuleId::FailsWithoutCrash => false,

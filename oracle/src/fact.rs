@@ -270,7 +270,8 @@ impl Step {
 
     /// The step of a twin that does the same: its first life after the workload is life 3.
     pub(crate) fn in_twin(self) -> Step {
-        Step { life: self.life.max(USE), ..self }
+        let settles = self.section == SectionKind::Settle; // life 3 opens at once
+        Step { life: self.life.max(if settles { REOPENED } else { USE }), ..self }
     }
 
     /// The rule that is broken when the step answers an error.
@@ -303,6 +304,7 @@ impl fmt::Display for Step {
             SectionKind::Close => "close",
             SectionKind::Recreate => "recreate",
             SectionKind::Message => "message",
+            SectionKind::Settle => "settle",
         };
         let after = match self.after {
             Stage::Recovery => "",

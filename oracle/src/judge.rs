@@ -251,18 +251,15 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// FL015: all that is judged of this heap is judged where it is mapped. That something breaks only there is for those to say who recover
-    /// it where it was made, too.
+    /// FL015: all that is judged of this heap is judged where it is mapped, and where the code is, which is always elsewhere. That something
+    /// breaks only there is for those to say who recover it with one of them where it was, too.
     fn judge_address(&mut self, life: &Life) {
-        if !self.contract.promises(RuleId::NotRelocatable) || !self.shape.is_relocated {
-            return;
-        }
-        if life.is_not_moved {
+        if self.shape.is_relocated && life.is_not_moved {
             self.not_judged(
                 RuleId::NotRelocatable,
                 "promised and not judged: the adapter does not map at address_hint",
             );
-        } else {
+        } else if !self.contract.relocatable || self.shape.is_relocated {
             self.out.judged.insert(RuleId::NotRelocatable);
         }
     }
@@ -325,7 +322,7 @@ impl<'a> Judge<'a> {
         if self.history.generations().len() == 1 {
             self.not_judged(RuleId::LaterGeneration, "no crash after the first is explored");
         }
-        if self.contract.promises(RuleId::NotRelocatable) && !self.shape.is_relocated {
+        if self.contract.relocatable && !self.shape.is_relocated {
             self.not_judged(RuleId::NotRelocatable, "promised and not judged: relocatable, without FL_CAN_RELOCATE");
         }
         if self.contract.promises(RuleId::CorruptionMissed) {

@@ -27,7 +27,7 @@ pub use parse::ReportError;
 /// First bytes of a report, "FLHR".
 pub const MAGIC: u32 = 0x5248_4c46;
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Added to what open says (`FL_OPEN_NOT_MOVED`).
 const NOT_MOVED: u64 = 4;
 /// Lives of a full probe.
@@ -158,11 +158,12 @@ pub enum SectionKind {
     Objects,
     Retained,
     Unwalked,
+    Settle,
 }
 
 impl SectionKind {
     /// Every kind, in order of number.
-    pub const ALL: [SectionKind; 15] = [
+    pub const ALL: [SectionKind; 16] = [
         SectionKind::Open,
         SectionKind::Files,
         SectionKind::Slots,
@@ -178,6 +179,7 @@ impl SectionKind {
         SectionKind::Objects,
         SectionKind::Retained,
         SectionKind::Unwalked,
+        SectionKind::Settle,
     ];
 
     /// The kind with this number.
@@ -199,6 +201,8 @@ pub struct Life {
     pub is_not_moved: bool,
     /// All slots that are not null.
     pub slots: Option<Slots>,
+    /// What the end of a lazy open answered, or the first use before it that failed.
+    pub settled: Option<Status>,
     /// The objects that the workload's slots reach, where objects hold references to objects.
     pub objects: Option<Objects>,
     /// The heap blocks, as the allocator's own metadata has them.

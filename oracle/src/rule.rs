@@ -62,10 +62,10 @@ rules! {
         "a second recovery finds another heap than the first one";
     LaterGeneration = 14, "a crash in a later generation breaks it",
         "another crash breaks what was in order after the crash before it";
-    NotRelocatable = 15, "recovery at another mapping address breaks",
-        "a heap that may be mapped elsewhere breaks another rule there, and none where it was made";
+    NotRelocatable = 15, "recovery with heap or code at another address breaks",
+        "a heap that is in order where it was made breaks another rule where it, or the code, lies elsewhere";
     CorruptionMissed = 16, "injected corruption not detected as promised",
-        "damage that the contract promises to detect is not detected; not judged yet";
+        "damage that the contract promises to detect goes unnoticed, or kills or hangs the recovery; only faultline damage injects it";
     FailsWithoutCrash = 17, "the target fails without a power failure",
         "the target dies, hangs or refuses in an operation of the workload, or when its heap is opened again and used, and power did not fail at all";
     RecoverySkipped = 18, "a crash image was opened as if it had been closed",

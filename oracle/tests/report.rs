@@ -137,8 +137,8 @@ fn the_header_is_checked() {
     assert_eq!(with(12, 9), ReportError::SectionCount { said: 9, got: 2 });
     assert_eq!(with(16, 6), ReportError::Outcome(6));
     assert_eq!(with(24, 7), ReportError::Life(7));
-    assert_eq!(with(28, 16), ReportError::Stage(16));
-    assert_eq!(with(32, 16), ReportError::SectionKind(16));
+    assert_eq!(with(28, 17), ReportError::Stage(17));
+    assert_eq!(with(32, 17), ReportError::SectionKind(17));
     assert_eq!(with(32, 0), ReportError::SectionKind(0));
     assert_eq!(with(32, 1 << 16 | 1), ReportError::Life(1), "a life that the header does not know");
 }

@@ -12,9 +12,10 @@ struct function {
     const char *name;
     size_t offset;
     uint64_t capability; /* 0: required */
+    bool may_be_null;    /* with its capability, too */
 };
 
-#define FUNCTION(name, capability) {#name, offsetof(struct fl_adapter, name), capability}
+#define FUNCTION(name, capability) {#name, offsetof(struct fl_adapter, name), capability, false}
 static const struct function FUNCTIONS[] = {
     FUNCTION(create, 0),
     FUNCTION(open, 0),
@@ -42,6 +43,7 @@ static const struct function FUNCTIONS[] = {
     FUNCTION(commit, FL_CAN_TRANSACTIONS),
     FUNCTION(abort, FL_CAN_TRANSACTIONS),
     FUNCTION(write, FL_CAN_TRANSACTIONS),
+    {"step", offsetof(struct fl_adapter, step), FL_CAN_SETTLE, true},
 };
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -74,7 +76,7 @@ static void check_functions(const char *path, const struct fl_adapter *adapter) 
         void *pointer;
         memcpy(&pointer, (const char *)adapter + function->offset, sizeof pointer);
         bool is_promised = function->capability == 0 || (adapter->capabilities & function->capability) != 0;
-        if (is_promised && pointer == NULL)
+        if (is_promised && pointer == NULL && !function->may_be_null)
             fail(EXIT_BAD_INPUT, "%s: adapter %s has no function %s, which is %s; set it in the table", path, adapter->name,
                  function->name, function->capability == 0 ? "required" : "promised by a capability bit");
         if (!is_promised && pointer != NULL)

@@ -32,6 +32,12 @@ void *allocate_or_fail(void *old, size_t bytes) {
     return memory;
 }
 
+__attribute__((noinline)) void fill_stack(int byte) {
+    char below[1 << 16];
+    memset(below, byte, sizeof below);
+    __asm__ volatile("" : : "r"(below) : "memory");
+}
+
 void *map_or_fail(uint64_t bytes, int flags, int fd, const char *what) {
     flags |= fd < 0 ? MAP_ANONYMOUS | MAP_NORESERVE : 0;
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);

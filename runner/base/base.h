@@ -25,6 +25,7 @@ static inline uint64_t whole_pages(uint64_t bytes) { return (bytes + OS_PAGE_BYT
 struct options {
     const char *command;
     const char *adapter;
+    const char *opened_by; /* the adapter that opens what the other one made; may be null */
     const char *workload;
     const char *plan; /* may be null */
     const char *folder; /* real path */
@@ -35,6 +36,8 @@ struct options {
     uint64_t ends_at_ms; /* 0: never */
     uint64_t death_of; /* operation + 1; 0: none */
     uint64_t relocated_by; /* a multiple of it, bytes; 0: not */
+    bool is_code_in_place; /* the adapter is loaded where it was in the workload */
+    bool is_lazy; /* opens are */
     bool is_full, is_unchecked, is_text, is_verbose, is_tallied, ends_when_full;
 };
 
@@ -46,6 +49,21 @@ _Noreturn void fail(int code, const char *format, ...) __attribute__((format(pri
 void *allocate_or_fail(void *old, size_t bytes);
 /* A mapping of the file from its start, fd -1: of no file, with these flags (MAP_SHARED or MAP_PRIVATE). what: it is for. */
 void *map_or_fail(uint64_t bytes, int flags, int fd, const char *what);
+
+/* What a target that did not write it finds in memory from malloc, and on the stack: this byte in isolated and traced lives, zeros in-process.
+ * So a recovery that reads such memory differs between engines, or from its twin. */
+#define UNWRITTEN 0xa5
+/* Fills the stack below the caller, as deep as most targets come. */
+void fill_stack(int byte);
+
+/* ---- disk.c */
+#define ENDLESS_SPACE UINT64_MAX
+/* From now on files may grow, or be made, so many times. */
+void disk_has(uint64_t growths);
+void disk_counts(bool is_counted); /* what the target does in this thread from now on */
+bool disk_is_watched(void); /* growths of this thread count */
+/* Asked by a call that takes space: there is none, and errno says so. */
+bool disk_refuses(void);
 
 /* ---- streams.c */
 /* Targets get /dev/null for the standard streams (is_verbose: standard error for output); errors of the runner move away. */

@@ -14,6 +14,15 @@ const void *adapter_base(const struct fl_adapter *adapter); /* where its file is
 void adapter_describe(const struct fl_adapter *adapter);
 const char *status_name(int status);
 
+/* ---- lazy.c */
+void lazy_check(const struct options *options, const struct fl_adapter *adapter); /* that it can open so, if it is to */
+int open_adapter(const struct fl_adapter *adapter, const struct fl_heap_options *options, bool is_lazy, fl_heap **heap);
+/* The next piece, if there are steps and one is left. What it answers; after an error there are no more. */
+int lazy_step(const struct fl_adapter *adapter, fl_heap *heap, bool *is_settled);
+
+/* ---- code_moves.c */
+void code_move(void); /* what is loaded from now on goes to other addresses */
+
 /* ---- stages.c */
 struct fl_stage;
 /* Takes note of a library's stages; list: its faultline_stages, null when it names none. */

@@ -65,6 +65,19 @@ static void before_change_at(int fd, const off_t *offset, uint64_t count) {
         vfs_before_change(fd);
 }
 
+/* A write there, or a change of its size, takes space that a full disk does not have; offset null: where the descriptor is. */
+static bool is_out_of_space(int fd, const off_t *offset, uint64_t bytes) {
+    if (!disk_is_watched())
+        return false;
+    struct stat info;
+    int saved = errno;
+    bool is_file = syscall(SYS_fstat, fd, &info) == 0 && S_ISREG(info.st_mode);
+    uint64_t from = offset != NULL ? (uint64_t)*offset : (uint64_t)syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    bool appends = (syscall(SYS_fcntl, fd, F_GETFL) & O_APPEND) != 0;
+    errno = saved;
+    return is_file && (appends || from + bytes > (uint64_t)info.st_size) && disk_refuses();
+}
+
 /* What a copy from file to file writes is not recorded. */
 static void before_copy_to(int fd) {
     char path[PATH_MAX];
@@ -103,6 +116,8 @@ static ssize_t record_write(int fd, const off_t *offset, const struct iovec *par
 
 EXPANDED ssize_t write_here(int fd, const void *bytes, size_t count) {
     struct iovec part = {(void *)bytes, count};
+    if (is_out_of_space(fd, NULL, count))
+        return -1;
     before_change_at(fd, NULL, count);
     hand_over(bytes, count);
     return record_write(fd, NULL, &part, 0, syscall(SYS_write, fd, bytes, count), CALLER);
@@ -110,6 +125,8 @@ EXPANDED ssize_t write_here(int fd, const void *bytes, size_t count) {
 
 EXPANDED ssize_t write_at(int fd, const void *bytes, size_t count, off_t offset) {
     struct iovec part = {(void *)bytes, count};
+    if (is_out_of_space(fd, &offset, count))
+        return -1;
     before_change_at(fd, &offset, count);
     hand_over(bytes, count);
     return record_write(fd, &offset, &part, 0, syscall(SYS_pwrite64, fd, bytes, count, offset), CALLER);
@@ -120,6 +137,8 @@ INTERPOSED ssize_t pwrite(int fd, const void *bytes, size_t count, off_t offset)
 INTERPOSED ssize_t pwrite64(int fd, const void *bytes, size_t count, off_t offset) { return write_at(fd, bytes, count, offset); }
 
 INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int count) {
+    if (is_out_of_space(fd, NULL, bytes_of(parts, count)))
+        return -1;
     before_change_at(fd, NULL, bytes_of(parts, count));
     hand_over_parts(parts, count);
     return record_write(fd, NULL, parts, 0, syscall(SYS_writev, fd, parts, count), CALLER);
@@ -127,6 +146,8 @@ INTERPOSED ssize_t writev(int fd, const struct iovec *parts, int count) {
 
 /* The kernel takes the offset in two halves; on 64-bit machines the first holds all of it. */
 EXPANDED ssize_t write_parts(int fd, const struct iovec *parts, int count, off_t offset) {
+    if (is_out_of_space(fd, &offset, bytes_of(parts, count)))
+        return -1;
     before_change_at(fd, &offset, bytes_of(parts, count));
     hand_over_parts(parts, count);
     return record_write(fd, &offset, parts, 0, syscall(SYS_pwritev, fd, parts, count, offset, 0), CALLER);
@@ -200,6 +221,8 @@ static int record_fallocate(int fd, int mode, off_t offset, off_t bytes, int res
 }
 
 INTERPOSED int ftruncate(int fd, off_t bytes) {
+    if (is_out_of_space(fd, &bytes, 0))
+        return -1;
     bool is_protected = vfs_is_protected(fd);
     if (is_protected && inprocess_is_running())
         return kept_truncate(fd, bytes);
@@ -215,6 +238,8 @@ INTERPOSED int ftruncate(int fd, off_t bytes) {
 INTERPOSED int ftruncate64(int fd, off_t bytes) { return ftruncate(fd, bytes); }
 
 INTERPOSED int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+    if ((mode & ~FALLOC_FL_KEEP_SIZE) == 0 && is_out_of_space(fd, &offset, (uint64_t)bytes))
+        return -1;
     if (inprocess_is_running() && vfs_is_protected(fd))
         return kept_fallocate(fd, mode, offset, bytes);
     vfs_before_change(fd);
@@ -225,7 +250,7 @@ INTERPOSED int fallocate64(int fd, int mode, off_t offset, off_t bytes) { return
 
 INTERPOSED int posix_fallocate(int fd, off_t offset, off_t bytes) {
     if (vfs_mode() == VFS_PASS)
-        return REAL(posix_fallocate)(fd, offset, bytes);
+        return is_out_of_space(fd, &offset, (uint64_t)bytes) ? ENOSPC : REAL(posix_fallocate)(fd, offset, bytes);
     int saved = errno;
     int error = fallocate(fd, 0, offset, bytes) == 0 ? 0 : errno;
     errno = saved;

@@ -71,6 +71,8 @@ static bool opens_to_change(const struct vfs_path *path, int flags) {
 static int open_at(int folder, const char *name, int flags, mode_t mode) {
     struct vfs_path path;
     vfs_locate(folder, name, &path);
+    if ((flags & O_CREAT) != 0 && disk_is_watched() && !exists(&path) && disk_refuses())
+        return -1;
     if (!path.is_heap && opens_to_change(&path, flags))
         vfs_refuse_outside(folder, name);
     bool is_change = path.is_heap && open_changes(&path, flags), was_there = is_change && exists(&path);
@@ -265,6 +267,8 @@ INTERPOSED int symlink(const char *content, const char *name) { return symlinkat
 
 INTERPOSED int mkdirat(int folder, const char *name, mode_t mode) {
     struct vfs_path path;
+    if (disk_refuses())
+        return -1;
     locate_new(folder, name, &path);
     return record_effect(FL_DID_MAKE_FOLDER, &path, 0, (int)syscall(SYS_mkdirat, path.folder, path.path, mode));
 }

@@ -91,7 +91,8 @@ static bool run_lives_here(const struct probed_heap *probed, const struct fl_com
         in_process.is_running = true;
         loads_begin(command->run.flags & (FL_RUN_LOADS | FL_RUN_EVERY_ACCESS), 0);
         uint32_t flags = command->run.flags & (FL_RUN_LOADS | FL_RUN_EVERY_ACCESS | FL_RUN_AFRESH);
-        tail_begin_run(flags == FL_RUN_LOADS && command->run.probe == FL_PROBE_FULL);
+        bool has_tail = flags == FL_RUN_LOADS && command->run.probe == FL_PROBE_FULL;
+        tail_begin_run(has_tail && !probed->probe.is_lazy); /* life 3 does not do what life 0 did */
         run_probe(probed, (enum fl_probe)command->run.probe);
     } else
         inprocess_end_life();

@@ -113,6 +113,7 @@ static _Noreturn void live(void (*body)(void *context), void *context) {
     child_unmask();
     deaths_begin_life();
     report_enter_life();
+    fill_stack(UNWRITTEN);
     body(context);
     report_result()->is_done = 1;
     syscall(SYS_exit_group, 0); /* past the target's exit handlers: power fails */

@@ -43,6 +43,8 @@ static void live(void *context) {
     vfs_on_failure((void (*)(const char *))report_broken);
     vfs_set(inprocess_is_running() ? VFS_IN_PROCESS : run->mode, probed->base, probed->copy, probed->tree);
     struct probe probe = probed->probe;
+    if (probe.adapter == NULL)
+        probe.adapter = adapter_load(probe.adapter_file);
     probe.options.address_hint = address_of(&probe, run->life, run->kind);
     probe_life(&probe, run->kind);
 }

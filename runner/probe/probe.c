@@ -23,6 +23,10 @@ struct life {
     uint64_t largest;     /* that the drain got, bytes */
     uint8_t *is_drained;  /* by slot: the drain allocated it */
     bool is_emptied;      /* all objects were freed */
+    bool is_lazy;         /* it was opened so, and has not been settled */
+    bool is_settled;      /* nothing is left of a lazy open */
+    bool is_recorded;     /* what it does to PM is, and its operations */
+    enum fl_section_kind doing; /* in the follow-up */
     struct blocks blocks;    /* of the last walk */
     struct objects objects;  /* graph layout: as they were after open */
 };
@@ -74,15 +78,28 @@ static enum fl_open_kind open_kind(const struct life *life) {
 
 static bool is_moved(const struct fl_heap_options *options) { return vfs_maps_in(options->address_hint, options->limit_bytes); }
 
-static int open_heap(struct life *life) {
+static int open_heap(struct life *life, bool is_lazy) {
+    life->is_lazy = is_lazy;
+    life->is_settled = !is_lazy;
     report_stage(FL_SECTION_OPEN);
-    int status = life->adapter->open(&life->probe->options, &life->heap);
+    int status = open_adapter(life->adapter, &life->probe->options, is_lazy, &life->heap);
     uint64_t kind = status == FL_OK ? open_kind(life) : FL_OPEN_NOT_TOLD;
     if (status == FL_OK && life->probe->relocated_by != 0 && !is_moved(&life->probe->options))
         kind |= FL_OPEN_NOT_MOVED;
     report_status(life, FL_SECTION_OPEN, status, kind);
     report_result()->open_status = (uint32_t)status;
     return status;
+}
+
+/* Of a lazy open: all that is left of it. */
+static void settle(struct life *life) {
+    if (!life->is_lazy)
+        return;
+    report_stage(FL_SECTION_SETTLE);
+    int status = life->is_settled ? FL_OK : life->adapter->settle(life->heap);
+    life->is_lazy = false;
+    life->is_settled = true;
+    report_status(life, FL_SECTION_SETTLE, status, 0);
 }
 
 struct slots {
@@ -481,7 +498,9 @@ static void close_heap(struct life *life) {
 
 /* ---- the follow-up of a recovery ----------------------------------------------------------------------------------------- */
 
-static int allocate_recorded(struct life *life, uint32_t slot, uint64_t bytes) {
+static int allocate_in_follow_up(struct life *life, uint32_t slot, uint64_t bytes) {
+    if (!life->is_recorded)
+        return allocate_probe_object(life, slot, bytes);
     uint32_t index = events_operation_begins(FL_OP_ALLOCATE, slot, bytes);
     struct fill fill = {.object = index + 1, .is_persisted = true};
     int status = life->adapter->allocate(life->heap, slot, bytes, pattern_fill, &fill);
@@ -489,48 +508,91 @@ static int allocate_recorded(struct life *life, uint32_t slot, uint64_t bytes) {
     return status;
 }
 
-static int free_recorded(struct life *life, uint32_t slot) {
+static int free_in_follow_up(struct life *life, uint32_t slot) {
+    if (!life->is_recorded)
+        return life->adapter->free(life->heap, slot);
     uint32_t index = events_operation_begins(FL_OP_FREE, slot, 0);
     int status = life->adapter->free(life->heap, slot);
     events_operation_returned(FL_OP_FREE, index, status);
     return status;
 }
 
-/* Ends with the first operation that fails but for want of memory: the full probe says what that means. */
-static void follow_up(struct life *life) {
+/* What the life does from now on, in a use that is not recorded: a failure is one of that. */
+static void use_begins(struct life *life, enum fl_section_kind doing) {
+    life->doing = doing;
+    if (!life->is_recorded)
+        report_stage(doing);
+}
+
+/* Of a lazy open: a piece of it after each operation. */
+static int go_on_lazily(struct life *life, int status) {
+    if (status != FL_OK || life->is_settled)
+        return status;
+    enum fl_section_kind doing = life->doing;
+    use_begins(life, FL_SECTION_SETTLE);
+    status = lazy_step(life->adapter, life->heap, &life->is_settled);
+    if (status == FL_OK)
+        use_begins(life, doing);
+    return status;
+}
+
+/* Ends with the first operation that fails but for want of memory, and answers what that did: of a recovery that is not lazy the full
+ * probe says what it means. */
+static int follow_up(struct life *life) {
     static const uint64_t BYTES[] = FL_FOLLOW_UP_BYTES;
     uint32_t made[sizeof BYTES / sizeof BYTES[0]], count = 0, slot = first_slot(life);
     int status = FL_OK;
-    for (size_t i = 0; i < sizeof BYTES / sizeof BYTES[0]; i++, slot++) {
+    use_begins(life, FL_SECTION_DRAIN);
+    for (size_t i = 0; i < sizeof BYTES / sizeof BYTES[0] && status == FL_OK; i++, slot++) {
         slot = empty_slot(life, slot, &status);
         if (status != FL_OK || slot == slot_count(life))
-            return;
+            break;
         if (life->probe->ends_when_full && BYTES[i] > piece_bytes(life))
             break;
-        status = allocate_recorded(life, slot, BYTES[i]);
+        status = allocate_in_follow_up(life, slot, BYTES[i]);
         if (status == FL_OK)
             made[count++] = slot;
-        else if (status != FL_OUT_OF_MEMORY)
-            return;
+        status = go_on_lazily(life, status == FL_OUT_OF_MEMORY ? FL_OK : status);
     }
-    for (uint32_t i = 0; i < count; i++)
-        if (free_recorded(life, made[i]) != FL_OK)
-            return;
+    if (status == FL_OK)
+        use_begins(life, FL_SECTION_FREE_ALL);
+    for (uint32_t i = 0; i < count && status == FL_OK; i++)
+        status = go_on_lazily(life, free_in_follow_up(life, made[i]));
+    return status;
+}
+
+/* Before a lazy open is settled. Where memory ends the process, nothing is known to be left. */
+static void use_lazily(struct life *life) {
+    int status = life->probe->ends_when_full ? FL_OK : follow_up(life);
+    if (status == FL_OK)
+        settle(life);
+    else
+        report_status(life, life->doing, status, 0);
+}
+
+static bool opens_lazily(const struct probe *probe, enum life_kind kind) {
+    bool is_compared = kind == LIFE_SECOND || kind == LIFE_USE; /* with lives that do */
+    return probe->is_lazy && !is_compared && kind != LIFE_EMPTIED_LAST; /* the last one looks at all that is left */
 }
 
 static void traced_life(struct life *life) {
+    life->is_recorded = true;
     events_start(life->probe->generation);
     loads_follow(); /* events are of mappings that nobody looked at so far */
     uint32_t index = events_operation_begins(FL_OP_OPEN, 0, 0);
-    int status = open_heap(life);
+    int status = open_heap(life, opens_lazily(life->probe, LIFE_TRACED));
     events_operation_returned(FL_OP_OPEN, index, status);
     if (status != FL_OK)
         return;
     report_slots(life);
-    if (has_fields(life))
+    if (has_fields(life)) {
+        settle(life); /* a walk tells what the objects are */
         report_objects(life);
+    }
     if (life->probe->has_follow_up)
-        follow_up(life);
+        status = follow_up(life);
+    if (status == FL_OK)
+        settle(life);
 }
 
 /* ---- lives ------------------------------------------------------------------------------------------------------------ */
@@ -586,7 +648,7 @@ static void report_long_use(struct life *life) {
 
 static void open_and_close(struct life *life) {
     report_stage(FL_SECTION_OPEN);
-    int status = life->adapter->open(&life->probe->options, &life->heap);
+    int status = open_adapter(life->adapter, &life->probe->options, life->probe->is_lazy, &life->heap);
     report_result()->open_status = (uint32_t)status;
     if (status != FL_OK) {
         report_status(life, FL_SECTION_OPEN, status, FL_OPEN_NOT_TOLD);
@@ -626,7 +688,7 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
         open_and_close(&life);
         return;
     }
-    if (open_heap(&life) != FL_OK)
+    if (open_heap(&life, opens_lazily(probe, kind)) != FL_OK)
         return;
     if (kind == LIFE_EMPTIED_LAST)
         return;
@@ -634,6 +696,8 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
         tail_opened();
     if (kind == LIFE_POWER) {
         tail_go_on();
+        if (life.is_lazy)
+            use_lazily(&life);
         if (has_fields(&life))
             find_objects(&life);
         report_contents(&life);
@@ -646,6 +710,7 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
         return;
     }
     report_slots(&life);
+    settle(&life);
     if (has_fields(&life))
         report_objects(&life);
     report_walk(&life);

@@ -61,7 +61,7 @@ void report_print(const struct fl_report_header *report);
 
 /* ---- probe.c */
 enum life_kind {
-    LIFE_FIRST,    /* open, slots, walk, check */
+    LIFE_FIRST,    /* open, slots, walk, check; of a lazy open: settle, before the walk */
     LIFE_ONLY,     /* open, slots, walk, check, contents: no other life comes */
     LIFE_POWER,    /* open, contents, power fails */
     LIFE_SECOND,   /* open, slots, walk, check, contents; power fails */
@@ -74,10 +74,12 @@ enum life_kind {
     LIFE_TRACED, /* open, slots, perhaps follow-up; what it does to PM is recorded */
 };
 struct probe {
-    const struct fl_adapter *adapter;
+    const struct fl_adapter *adapter; /* null: each life loads the one in this file */
+    const char *adapter_file;
     struct fl_heap_options options;
     uint32_t slots; /* the workload's; the probe's follow */
     bool is_unchecked; /* the stage check is left out */
+    bool is_lazy; /* lives open lazily, but for those that are compared with them */
     bool ends_when_full; /* the target ends the process when memory is out */
     uint64_t relocated_by; /* each life maps the heap a multiple of it elsewhere (lives.c); 0: none does */
     bool is_twin;   /* of a heap without a crash, whose garbage no recovery collected: collect before it is used */

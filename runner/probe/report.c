@@ -222,8 +222,8 @@ void report_broken(const char *message) {
 bool report_is_sound(void) {
     const struct fl_report_header *head = header();
     if (head->magic != FL_REPORT_MAGIC || head->version != FL_REPORT_VERSION ||
-        head->total_bytes > REPORT_BYTES - (NAMES_BYTES + 4096u) || head->life > FL_LAST_LIFE ||
-        head->stage > FL_SECTION_UNWALKED || head->outcome > FL_OUTCOME_BROKEN || !names_are_sound())
+        head->total_bytes > REPORT_BYTES - (NAMES_BYTES + 4096u) || head->life > FL_LAST_LIFE || head->stage > FL_SECTION_SETTLE ||
+        head->outcome > FL_OUTCOME_BROKEN || !names_are_sound())
         return false;
     uint64_t at = sizeof *head;
     uint32_t count = 0;

@@ -22,7 +22,9 @@ static const char *const KINDS[] = {"before the first stage",
                                     "message",
                                     "objects",
                                     "retained",
-                                    "files without heap blocks"};
+                                    "files without heap blocks",
+                                    "settle"};
+_Static_assert(sizeof KINDS / sizeof KINDS[0] == FL_SECTION_SETTLE + 1, "each section has a name");
 static const char *const STATES[] = {"?", "allocated", "reserved", "free", "metadata", "unusable"};
 #define NAME_OF(names, number) ((number) < sizeof(names) / sizeof((names)[0]) ? (names)[number] : "?")
 

@@ -31,6 +31,7 @@ static void make_copy_folder(char path[PATH_MAX]) {
 
 int run_probe_command(const struct options *options) {
     const struct fl_adapter *adapter = adapter_load(options->adapter);
+    lazy_check(options, adapter);
     char scratch[PATH_MAX], copy[PATH_MAX + 8];
     struct tree tree;
     int error = tree_list(options->folder, &tree);
@@ -43,6 +44,7 @@ int run_probe_command(const struct options *options) {
                   .options = heap_options(options),
                   .slots = (uint32_t)options->slots,
                   .is_unchecked = options->is_unchecked,
+                  .is_lazy = options->is_lazy,
                   .ends_when_full = options->ends_when_full},
         .base = options->folder,
         .copy = copy,

@@ -21,6 +21,7 @@
 /* By the session's process, for the parent. */
 struct seen {
     uint32_t pending[MAX_WORKERS + 1]; /* by thread: the step's number in the workload + 1; 0: none */
+    uint32_t is_later;                 /* it is a piece of what a lazy open left, after that operation */
     uint64_t begun_ms;                 /* the newest operation */
     int32_t status;                    /* not FL_OK: an operation was refused */
     char message[512];
@@ -52,6 +53,11 @@ static void note_before(struct execution *execution, const struct step *step) {
 static void note_after(struct execution *execution, const struct step *step) {
     (void)execution;
     rehearsal.seen->pending[step->thread] = 0;
+}
+
+static void note_later(struct execution *execution, const struct step *step, bool begins) {
+    rehearsal.seen->is_later = begins;
+    (begins ? note_before : note_after)(execution, step);
 }
 
 static void note_refused(struct execution *execution, const struct step *step, int status) {
@@ -122,6 +128,8 @@ static bool rehearse_session(const struct options *options) {
     for (uint32_t thread = 0; thread <= MAX_WORKERS; thread++)
         if (rehearsal.seen->pending[thread] != 0)
             print_operation(&rehearsal.execution.workload->steps[rehearsal.seen->pending[thread] - 1]);
+    if (rehearsal.seen->is_later)
+        fprintf(rehearsal.answer, "later %u\n", rehearsal.session);
     if (is_refused)
         print_refusal();
     else
@@ -144,6 +152,7 @@ int run_rehearse(const struct options *options) {
     execution->before = note_before;
     execution->after = note_after;
     execution->refused = note_refused;
+    execution->later = note_later;
     make_case_folders(execution);
     report_map();
     rehearsal.answer = fdopen(move_away(1), "w");

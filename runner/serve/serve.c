@@ -401,6 +401,7 @@ static void prepare_heap(const struct options *options, const struct fl_adapter 
                   .options = heap_options(options),
                   .slots = (uint32_t)options->slots,
                   .is_unchecked = options->is_unchecked,
+                  .is_lazy = options->is_lazy,
                   .relocated_by = options->relocated_by,
                   .ends_when_full = options->ends_when_full},
         .base = server.base,
@@ -411,14 +412,13 @@ static void prepare_heap(const struct options *options, const struct fl_adapter 
     server.is_tree_old = true;
 }
 
-/* malloc fills what it gives with the complement of this byte, in isolated and traced lives. In-process it gives zeros. So a recovery
- * that reads what it did not write differs between engines, or from its twin. */
-#define PERTURBED 0x5a
-
 int run_serve(const struct options *options) {
-    mallopt(M_PERTURB, PERTURBED);
+    mallopt(M_PERTURB, UNWRITTEN ^ 0xff); /* malloc fills with the complement */
+    if (!options->is_code_in_place)
+        code_move();
     arena_begin_load();
     const struct fl_adapter *adapter = adapter_load(options->adapter);
+    lazy_check(options, adapter);
     leaving_watch(adapter_library());
     arena_end_load();
     if (strlen(options->folder) > PATH_MAX - 512)

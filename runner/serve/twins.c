@@ -85,11 +85,19 @@ static void close_copy(struct execution *execution, struct notice *answer) {
         snprintf(answer->message, sizeof answer->message, "%s", execution->adapter->message());
 }
 
+/* With another adapter that opens: the parent loads neither of them, so that each process has one alone, and the libraries of that. */
+static void load_executing(struct execution *execution) {
+    if (execution->adapter == NULL)
+        execution->adapter = adapter_load(twins.options->adapter);
+}
+
 static struct probe probe_of_twin(void) {
-    return (struct probe){.adapter = twins.execution.adapter,
+    return (struct probe){.adapter = twins.options->opened_by == NULL ? twins.execution.adapter : NULL,
+                          .adapter_file = twins.options->opened_by,
                           .options = twins.execution.options,
                           .slots = (uint32_t)twins.options->slots,
                           .is_twin = true,
+                          .is_lazy = twins.options->is_lazy,
                           .ends_when_full = twins.options->ends_when_full};
 }
 
@@ -97,6 +105,7 @@ static struct probe probe_of_twin(void) {
  * the freeing of all ends with one. Where memory ends the process only life 5 says how much there is. */
 static void empty_copy(struct execution *execution, struct notice *answer) {
     struct probe probe = probe_of_twin();
+    probe.adapter = execution->adapter;
     probe.is_twin = false;
     if (!probe.ends_when_full)
         probe_empty_open(&probe, execution->heap);
@@ -259,6 +268,7 @@ static void show_twin(struct execution *execution, const struct step *step) {
 }
 
 static _Noreturn void execute(uint32_t session) {
+    load_executing(&twins.execution);
     vfs_set(VFS_TRACK, twins.options->folder, twins.copy, NULL);
     twins.execution.after = show_twin;
     execute_session(&twins.execution, session);
@@ -302,6 +312,7 @@ static _Noreturn void execute_again(struct execution *execution, struct act *act
 /* A case that the session created began with nothing. */
 static _Noreturn void begin_copy_again(struct execution *execution, struct act *act) {
     child_unmask();
+    load_executing(execution);
     const struct step *first = first_step(twins.session);
     if (first->kind == FL_OP_OPEN && first->case_number == act->at->case_number) {
         struct tree tree;
@@ -459,12 +470,16 @@ static void close_pipes(void) {
     close(twins.to_executor);
 }
 
+static const char *name_of_target(void) {
+    return twins.execution.adapter == NULL ? twins.options->adapter : twins.execution.adapter->name;
+}
+
 static void end_session(pid_t executor) {
     int status;
     while (waitpid(executor, &status, 0) < 0 && errno == EINTR)
         continue;
     if (WIFSIGNALED(status))
-        fail(EXIT_INFRASTRUCTURE, "%s died of signal %d (%s) while it executed %s, without a crash", twins.execution.adapter->name,
+        fail(EXIT_INFRASTRUCTURE, "%s died of signal %d (%s) while it executed %s, without a crash", name_of_target(),
              WTERMSIG(status), strsignal(WTERMSIG(status)), twins.execution.workload->path);
     if (WEXITSTATUS(status) != 0)
         exit(WEXITSTATUS(status)); /* it said why, or the adapter called exit */
@@ -491,7 +506,7 @@ static void run_session(uint32_t session) {
     if (tree_remove(twins.start) != 0)
         fail(EXIT_INFRASTRUCTURE, "%s: cannot be removed", twins.start);
     if (news == NEWS_LATE)
-        fail(EXIT_INFRASTRUCTURE, "%s %s while it executed %s, without a crash: %s", twins.execution.adapter->name,
+        fail(EXIT_INFRASTRUCTURE, "%s %s while it executed %s, without a crash: %s", name_of_target(),
              late_word((enum fl_outcome)notice.outcome), twins.execution.workload->path, notice.message);
     end_session(executor);
 }
@@ -557,6 +572,7 @@ static void empty_planned(struct execution *execution, enum way way, struct noti
 
 static _Noreturn void execute_planned_session(const struct planned_twin *twin, uint32_t session, enum way way) {
     struct execution *execution = &twins.execution;
+    load_executing(execution);
     const struct workload *workload = execution->workload;
     struct notice notice = {.case_number = twin->case_number, .is_closed = 1};
     vfs_set(VFS_TRACK, twins.options->folder, twins.copy, NULL);
@@ -631,7 +647,7 @@ static void share_left(const struct workload *workload) {
 }
 
 int run_twins(const struct options *options) {
-    const struct fl_adapter *adapter = adapter_load(options->adapter);
+    const struct fl_adapter *adapter = options->opened_by == NULL ? adapter_load(options->adapter) : NULL;
     struct workload *workload = workload_read(options->workload);
     if (workload->worker_count > 0 && options->plan == NULL)
         fail(EXIT_BAD_INPUT, "%s: the workload has threads: which histories are wanted must come with --plan FILE", workload->path);

@@ -11,6 +11,10 @@
  *
  * -DMUTANT_KEEPS_RESERVATION: a place is reserved before its object is written, and recovery forgets to give it back.
  *
+ * -DGROWS: each allocation makes a file beside the heap's, and a folder, and the file longer by each kind of call: six growths.
+ *
+ * -DLAZY: a lazy open leaves three pieces; -DBREAKS: the second of them fails.
+ *
  * -DBEHAVIOUR=NAME makes open do something to the process or to its files, see behaviour_NAME. A behaviour that does something
  * to its files also checks that it sees what a process alone on a file system would see.
  */
@@ -19,6 +23,7 @@
 #include "persist.h"
 #include "stage.h"
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -71,6 +76,7 @@ struct fl_heap {
     uint32_t layout, layout_slots;
     pthread_mutex_t lock;
     int attached; /* threads */
+    int pieces; /* that a lazy open left */
     int listings; /* behaviours LISTED_*: how often the second half is in the list of free places */
 };
 
@@ -414,6 +420,14 @@ __attribute__((unused)) static int behaviour_RAW_DESCRIPTOR(struct fl_heap *heap
     return FL_OK;
 }
 
+/* Says where it is loaded. */
+__attribute__((unused)) static int behaviour_SAYS_WHERE(struct fl_heap *heap) {
+    (void)heap;
+    static char where[32];
+    snprintf(where, sizeof where, "%p", (void *)behaviour_SAYS_WHERE);
+    return fail_with(where);
+}
+
 /* Damage that only later stages meet. */
 __attribute__((unused)) static int behaviour_CORRUPT(struct fl_heap *heap) {
     heap->slots[0].offset += UNIT;
@@ -501,7 +515,28 @@ static int open_heap(const struct fl_heap_options *options, struct fl_heap **res
         heap->head->lost = heap->head->reserved;
 #endif
     *result = heap;
+    heap->pieces = (options->flags & FL_OPEN_LAZY) != 0 ? 3 : 0;
     return BEHAVIOUR_FUNCTION(BEHAVIOUR)(heap);
+}
+
+__attribute__((unused)) static int step(struct fl_heap *heap, int *is_settled) {
+#ifdef BREAKS
+    if (heap->pieces == 2)
+        return fail_with("the second piece"), FL_CORRUPT;
+#endif
+    if (heap->pieces == 0)
+        return fail_with("there is no piece left"), FL_ERROR;
+    *is_settled = --heap->pieces == 0;
+    return FL_OK;
+}
+
+__attribute__((unused)) static int settle(struct fl_heap *heap) {
+    for (int is_settled = heap->pieces == 0; !is_settled;) {
+        int status = step(heap, &is_settled);
+        if (status != FL_OK)
+            return status;
+    }
+    return FL_OK;
 }
 
 static int close_heap(struct fl_heap *heap) {
@@ -668,7 +703,23 @@ static int place(struct fl_heap *heap, uint32_t slot, uint64_t kept, uint64_t by
     return FL_OK;
 }
 
+__attribute__((unused)) static int grow(const struct fl_heap *heap) {
+    static int times;
+    char path[4300], folder[4300];
+    snprintf(path, sizeof path, "%s/grown-%d", heap->folder, times);
+    snprintf(folder, sizeof folder, "%s/folder-%d", heap->folder, times++);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0 || ftruncate(fd, 4096) != 0 || pwrite(fd, "", 1, 4096) != 1 || (errno = posix_fallocate(fd, 8192, 4096)) != 0 ||
+        fallocate(fd, 0, 12288, 4096) != 0 || mkdir(folder, 0700) != 0)
+        return fail_with(strerror(errno));
+    return close(fd);
+}
+
 static int allocate_unlocked(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+#ifdef GROWS
+    if (grow(heap) != 0)
+        return FL_ERROR;
+#endif
     if (IS(CRASH_IN_DRAIN))
         raise(SIGBUS);
     for (volatile int i = 0; IS(SPIN_IN_DRAIN);)
@@ -803,6 +854,10 @@ const struct fl_adapter *faultline_adapter(void) {
         .read_slot = read_slot,
         .file_name = file_name,
         .message = message,
+#ifdef LAZY
+        .settle = settle,
+        .step = step,
+#endif
 #ifndef NO_WALK
         .walk = walk,
 #endif

@@ -37,6 +37,8 @@ DONE, SIGNAL, HUNG, EXITED, OVERLOADED, BROKEN = range(6)
 OPEN, FILES, SLOT_LIST, WALK, CHECK, CONTENTS, DRAIN, FREE_ALL, MAXIMAL, CLOSE, RECREATE, MESSAGE, OBJECTS, RETAINED = (
     range(1, 15)
 )
+SETTLE = 16
+LAZY = ("-DLAZY", "-DCAPABILITIES=FL_CAN_WALK|FL_CAN_CHECK|FL_CAN_SETTLE|FL_CAN_THREADS|FL_CAN_NAMES|FL_CAN_CHAIN")
 FIRST, FULL, DEEP = FL.PROBE_FIRST, FL.PROBE_FULL, FL.PROBE_DEEP
 OK, OUT_OF_MEMORY, NOT_A_HEAP, CORRUPT, UNSUPPORTED, ERROR = range(6)
 PROBE_OBJECT = 0xFFFFFF
@@ -247,6 +249,99 @@ def test_full_probe_goes_through_seven_lives(serve: Callable[..., Server]) -> No
     assert kinds[6] == [OPEN]
     assert all(section.status == OK for section in report.sections)
     assert server.leftovers() == []
+
+
+def lazy_server(runner: Path, adapter: Path, folder: Path, image: bytes) -> Server:
+    server = Server(runner, adapter, folder, "--lazy")
+    server.load(image)
+    return server
+
+
+def test_some_lives_open_lazily_and_others_at_once(
+    runner: Path, adapter: Callable[..., Path], folder: Path, image: bytes
+) -> None:
+    server = lazy_server(runner, adapter("NONE", *LAZY), folder, image)
+    report = server.run(FULL)
+    first = [OPEN, SLOT_LIST, WALK, CHECK]
+    lazily = [OPEN, SLOT_LIST, SETTLE, WALK, CHECK]
+    kinds = {life: [section.kind for section in report.sections if section.life == life] for life in range(7)}
+    assert (kinds[0], kinds[1][:3]) == ([*lazily, FILES], [OPEN, SETTLE, CONTENTS])
+    assert (kinds[2], kinds[3][:4]) == ([*first, CONTENTS, FILES], first), "what lazy opens are compared with"
+    assert (kinds[4], kinds[5]) == ([*lazily, CONTENTS, CLOSE, FILES], [OPEN, FREE_ALL, DRAIN, CLOSE, FILES])
+    assert all(section.status == OK for section in report.sections)
+    assert server.close() == (0, "")
+
+
+def test_a_piece_that_fails_is_told_in_the_lives_that_come_to_it(
+    runner: Path, adapter: Callable[..., Path], folder: Path, image: bytes
+) -> None:
+    server = lazy_server(runner, adapter("NONE", *LAZY, "-DBREAKS"), folder, image)
+    report = server.run(FULL)
+    assert [report.one(life, SETTLE).status for life in (0, 1, 4)] == [CORRUPT] * 3
+    assert "the second piece" in report.message()
+    assert server.close() == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("head", "flags", "options", "words"),
+    [
+        ("slots 8\nopens lazily", LAZY, (), "the workload opens lazily, the heap at once; pass --lazy"),
+        ("slots 8", LAZY, ("--lazy",), "the workload opens at once, the heap lazily; leave out --lazy"),
+        ("slots 8\nopens lazily", (), ("--lazy",), "nothing of test's open can be done later"),
+    ],
+)
+def test_an_adapter_that_cannot_open_so_is_bad_input(
+    runner: Path,
+    adapter: Callable[..., Path],
+    folder: Path,
+    head: str,
+    flags: tuple[str, ...],
+    options: tuple[str, ...],
+    words: str,
+) -> None:
+    run = execute(runner, adapter("NONE", *flags), folder, WORKLOAD.replace("slots 8", head), 0, *options)
+    assert (run.returncode, words in error_line(run)) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["serve", "probe"])
+def test_a_heap_of_an_adapter_without_lazy_opens_is_not_opened_so(
+    runner: Path, adapter: Callable[..., Path], folder: Path, command: str
+) -> None:
+    words = [command, "--adapter", str(adapter()), "--folder", str(folder), *GEOMETRY, "--lazy"]
+    run = subprocess.run([str(runner), *words], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    said = "--lazy: nothing of test's open can be done later; its adapter does not say FL_CAN_SETTLE"
+    assert (run.returncode, error_line(run)) == (2, said)
+
+
+def test_a_disk_is_full_after_so_many_growths(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    """Counted from create on. Three allocations grow six times each."""
+    for growths in range(19):
+        text = WORKLOAD.replace("slots 8", f"slots 8\ngrowths {growths}")
+        run = execute(runner, adapter("NONE", "-DGROWS"), folder, text)
+        assert (run.returncode, "No space left on device" in run.stderr) == ((3, True) if growths < 18 else (0, False))
+        shutil.rmtree(folder / "case-0")
+
+
+def test_a_lazy_session_does_a_piece_after_each_operation(
+    runner: Path, adapter: Callable[..., Path], folder: Path
+) -> None:
+    text = WORKLOAD.replace("slots 8", "slots 8\nopens lazily") + "reopen\nfree 0\nfree 1\nallocate 0 64\n"
+    broken = adapter("NONE", *LAZY, "-DBREAKS")
+    assert execute(runner, broken, folder, text, 0, "--lazy").returncode == 0, "a heap that was just created is whole"
+    run = execute(runner, broken, folder, text, 1, "--lazy")
+    assert run.returncode == 3
+    assert "step after operation 9 answered corrupt: the second piece" in error_line(run)
+
+
+def test_recoveries_have_the_code_at_another_address(serve: Callable[..., Server]) -> None:
+    def place(*options: str) -> int:
+        server = serve("SAYS_WHERE", *options)
+        where = int(server.run(FIRST).message(), 16)
+        assert server.close() == (0, "")
+        return where
+
+    assert place("--code-in-place") == place("--code-in-place")
+    assert abs(place("--code-in-place") - place()) >= 16 << 20
 
 
 # ---- the deep probe ------------------------------------------------------------------------------------------------------
@@ -789,6 +884,11 @@ def test_a_signal_ends_the_server_and_its_target(serve: Callable[..., Server]) -
         ),
         ("workload 1\nslots 8\ncase\njoin 1\n", "4: expected `join`"),
         ("workload 1\nslots 8\njoin\n", "3: `join` before the first `case`"),
+        ("workload 1\nslots 8\nopens late\n", "3: expected `opens lazily`"),
+        ("workload 1\nslots 8\ncase\nopens lazily\n", "4: `opens lazily` after the first `case`"),
+        ("workload 1\nslots 8\ngrowths\n", "3: expected `growths COUNT`"),
+        ("workload 1\nslots 8\ngrowths -1\n", "3: growths is `-1`, expected a whole number from 0 to 65536"),
+        ("workload 1\nslots 8\ncase\ngrowths 1\n", "4: `growths` after the first `case`"),
         (
             "workload 1\nslots 8\ncase\nthread 1 allocate 0 8\nfree 0\n",
             "5: free: slot 0 was used by thread 1 since the last join; put a `join` between them",
@@ -1259,7 +1359,7 @@ def test_check_adapter_prints_name_and_capabilities(runner: Path, adapter: Calla
     ("flags", "message"),
     [
         (("-DNO_SYMBOL",), "no symbol faultline_adapter"),
-        (("-DABI=8",), "adapter of ABI version 8, expected 7"),
+        (("-DABI=9",), "adapter of ABI version 9, expected 8"),
         (("-DNO_REALLOCATE",), "adapter test has no function reallocate, which is required"),
         (("-DNO_WALK",), "adapter test has no function walk, which is promised by a capability bit"),
         (("-DCAPABILITIES=FL_CAN_LINK",), "adapter test has capability link without walk"),

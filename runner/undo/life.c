@@ -12,6 +12,7 @@ void inprocess_end_life(void) {
 
 void inprocess_live(void (*body)(void *context), void *context) {
     arena_begin_life();
+    fill_stack(0);
     body(context);
     inprocess_end_life();
 }

@@ -34,6 +34,16 @@ static void check_needs(const struct options *options, const struct workload *wo
     if (workload->layout != options->slot_layout)
         fail(EXIT_BAD_INPUT, "%s: the workload's slots are `%s`, the heap's `%s`; pass --slot-layout %s", workload->path, layout,
              layout_name(options->slot_layout), layout);
+    if (workload->is_lazy != options->is_lazy)
+        fail(EXIT_BAD_INPUT, "%s: the workload opens %s, the heap %s; %s --lazy", workload->path,
+             workload->is_lazy ? "lazily" : "at once", options->is_lazy ? "lazily" : "at once",
+             workload->is_lazy ? "pass" : "leave out");
+    if (adapter == NULL)
+        return; /* it is loaded later, where it executed the workload before */
+    if (workload->is_lazy && (adapter->capabilities & FL_CAN_SETTLE) == 0)
+        fail(EXIT_BAD_INPUT,
+             "%s: the workload opens lazily, and nothing of %s's open can be done later; choose a workload without `opens lazily`",
+             workload->path, adapter->name);
     if ((adapter->capabilities & BITS[workload->layout]) != BITS[workload->layout])
         fail(EXIT_BAD_INPUT, "%s: the workload needs `slots COUNT %s`, which %s does not have; choose a workload of root slots",
              workload->path, layout, adapter->name);

@@ -32,13 +32,19 @@ void enter_case(struct execution *execution, uint32_t number) {
     execution->options.folder = execution->case_folder;
 }
 
+static int open_heap(struct execution *execution) {
+    bool is_lazy = execution->workload->is_lazy;
+    execution->is_settled = !is_lazy;
+    return open_adapter(execution->adapter, &execution->options, is_lazy, &execution->heap);
+}
+
 /* What a step does to the adapter. */
 static int call_adapter(struct execution *execution, const struct step *step) {
     const struct fl_adapter *adapter = execution->adapter;
     struct fill fill = {.object = step->index + 1, .is_persisted = true};
     switch (step->kind) {
     case FL_OP_CREATE: return adapter->create(&execution->options, &execution->heap);
-    case FL_OP_OPEN: return adapter->open(&execution->options, &execution->heap);
+    case FL_OP_OPEN: return open_heap(execution);
     case FL_OP_CLOSE: return adapter->close(execution->heap);
     case FL_OP_ALLOCATE: return adapter->allocate(execution->heap, step->slot, step->bytes, pattern_fill, &fill);
     case FL_OP_FREE: return adapter->free(execution->heap, step->slot);
@@ -73,8 +79,10 @@ static void end_transaction(struct execution *execution, bool has_effect) {
 }
 
 static void note_effect(struct execution *execution, const struct step *step) {
-    if (step->kind == FL_OP_CREATE)
+    if (step->kind == FL_OP_CREATE) {
+        execution->is_settled = true;
         memset(execution->left, 0, left_bytes(execution->workload));
+    }
     if (step->kind == FL_OP_CLOSE)
         execution->heap = NULL;
     if (step->kind == FL_OP_BEGIN)
@@ -117,6 +125,24 @@ static bool may_lack_room(const struct execution *execution, const struct step *
     return operation_of(step->kind)->may_lack_room || (execution->left_at_begin != NULL && has_slot(step->kind));
 }
 
+/* Between the main thread's operations: one between those of workers would be a fence that no application has. */
+static void go_on_lazily(struct execution *execution, const struct step *step) {
+    if (execution->is_settled || execution->heap == NULL || step->thread != 0 || execution->left_at_begin != NULL)
+        return;
+    if (execution->later != NULL)
+        execution->later(execution, step, true);
+    disk_counts(true);
+    int status = lazy_step(execution->adapter, execution->heap, &execution->is_settled);
+    disk_counts(false);
+    if (status != FL_OK && execution->refused != NULL)
+        execution->refused(execution, step, status);
+    if (status != FL_OK)
+        fail(EXIT_INFRASTRUCTURE, "%s: step after operation %u answered %s: %s", execution->adapter->name, step->index,
+             status_name(status), execution->adapter->message());
+    if (execution->later != NULL)
+        execution->later(execution, step, false);
+}
+
 /* In the step's own thread. */
 static void execute_step(struct execution *execution, const struct step *step) {
     if (is_skipped(execution, step))
@@ -128,7 +154,12 @@ static void execute_step(struct execution *execution, const struct step *step) {
         return;
     if (execution->before != NULL)
         execution->before(execution, step);
+    bool makes_heap = step->kind == FL_OP_CREATE || step->kind == FL_OP_OPEN;
+    if (makes_heap)
+        disk_has(execution->workload->growths); /* once it is there */
+    disk_counts(!makes_heap);
     int status = call_adapter(execution, step);
+    disk_counts(false);
     mark_return(step, status);
     note_tally(execution->tally, step, status);
     bool is_refused = status != FL_OK && (status != FL_OUT_OF_MEMORY || !may_lack_room(execution, step));
@@ -146,6 +177,8 @@ static void execute_step(struct execution *execution, const struct step *step) {
         execution->left->is_case_over = true;
     if (execution->after != NULL && execution->left_at_begin == NULL)
         execution->after(execution, step);
+    if (step->kind != FL_OP_OPEN) /* the first operation finds all of the work undone */
+        go_on_lazily(execution, step);
 }
 
 void execute_steps(struct execution *execution, const struct step *from, const struct step *to, uint32_t thread) {

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define MAX_WORDS 5 /* `thread N reallocate SLOT BYTES` */
+#define MAX_GROWTHS 65536u
 #define WORD_BYTES 8u /* what is written begins and ends with a whole word, so that contents can tell of it */
 /* Object ids are operation index + 1 and have 24 bits; the drain's is the last one. */
 #define MAX_OPERATIONS (PROBE_OBJECT - 1)
@@ -122,6 +123,23 @@ static void read_head(struct parser *parser, char *const *words, int count) {
 static void expect_words(const struct parser *parser, int count, int expected, const char *form) {
     if (count != expected)
         BAD_LINE(parser, "expected `%s`", form);
+}
+
+/* Of the workload's reopens, and of recoveries. */
+static void read_opens(struct parser *parser, char *const *words, int count) {
+    if (count != 2 || strcmp(words[1], "lazily") != 0)
+        BAD_LINE(parser, "expected `opens lazily`");
+    if (parser->has_case)
+        BAD_LINE(parser, "`opens lazily` after the first `case`; it stands below `slots COUNT`");
+    parser->workload->is_lazy = true;
+}
+
+static void read_growths(struct parser *parser, char *const *words, int count) {
+    if (count != 2)
+        BAD_LINE(parser, "expected `growths COUNT`");
+    if (parser->has_case)
+        BAD_LINE(parser, "`growths` after the first `case`; it stands below `slots COUNT`");
+    parser->workload->growths = read_number(parser, words[1], "growths", 0, MAX_GROWTHS);
 }
 
 static void expect_no_transaction(const struct parser *parser, const char *what) {
@@ -352,6 +370,10 @@ static void read_line(struct parser *parser, char *line) {
         return;
     if (!parser->has_slots)
         read_head(parser, words, count);
+    else if (strcmp(words[0], "opens") == 0)
+        read_opens(parser, words, count);
+    else if (strcmp(words[0], "growths") == 0)
+        read_growths(parser, words, count);
     else if (strcmp(words[0], "case") == 0)
         read_case(parser, count);
     else if (!parser->has_case)
@@ -372,7 +394,7 @@ struct workload *workload_read(const char *path) {
     if (file == NULL)
         fail(EXIT_BAD_INPUT, "%s: workload: %s", path, strerror(errno));
     struct workload *workload = allocate_or_fail(NULL, sizeof *workload);
-    *workload = (struct workload){.path = path, .session_count = 1};
+    *workload = (struct workload){.path = path, .session_count = 1, .growths = ENDLESS_SPACE};
     struct parser parser = {.workload = workload, .segment = 1};
     char *line = NULL;
     size_t capacity = 0;

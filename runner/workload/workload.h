@@ -47,6 +47,8 @@ struct workload {
     size_t step_count;
     uint32_t slots, case_count, session_count;
     enum fl_slot_layout layout;
+    bool is_lazy; /* heaps are opened so */
+    uint64_t growths; /* that the disk has room for once a heap is there; ENDLESS_SPACE: it is never full */
     uint32_t worker_count; /* highest worker number, 0: everything is the main thread's */
     bool has_transactions; /* or writes, which the same capability is for */
 };
@@ -90,6 +92,7 @@ struct execution {
     const char *folder; /* the cases' folders lie here */
     char case_folder[4096];
     fl_heap *heap; /* null: no case is open */
+    bool is_settled; /* no piece of a lazy open is left for lazy_step */
     struct left *left; /* by what ran so far; the next session goes on with it */
     struct left *left_at_begin; /* of the transaction that is open; null: none is */
     struct workers *workers; /* of the open heap; null: none was started */
@@ -97,6 +100,8 @@ struct execution {
     /* Called before each operation, and when one answers an error that ends the execution. May be null. */
     void (*before)(struct execution *execution, const struct step *step);
     void (*refused)(struct execution *execution, const struct step *step, int status);
+    /* Called around a piece of what a lazy open left, after the operation. May be null. */
+    void (*later)(struct execution *execution, const struct step *step, bool begins);
     /* Called after each operation's return, with the heap open unless it was closed; in a transaction after its end only. May be
      * null. */
     void (*after)(struct execution *execution, const struct step *step);

@@ -11,7 +11,7 @@ static struct nvm_heap *default_heap;
 int nvm_initialize(const char *working_dir, int recover) {
     if (default_heap != NULL)
         return nvm_fail(NVM_INVALID, "nvm_malloc is initialized already: call nvm_shutdown first");
-    struct nvm_options options = {.folder = working_dir, .heap_bytes = NVM_DEFAULT_HEAP_BYTES, .is_lazy = 1};
+    struct nvm_options options = {.folder = working_dir, .heap_bytes = NVM_DEFAULT_HEAP_BYTES, .is_lazy = NVM_LAZY_BY_THREAD};
     return recover ? nvm_heap_open(&options, &default_heap) : nvm_heap_create(&options, &default_heap);
 }
 

@@ -292,6 +292,10 @@ static void cut_addresses(struct nvm_heap *heap, uint64_t chunk_bytes) {
     heap->limit_bytes = limit;
 }
 
+static enum nvm_scan_by scan_by(const struct nvm_options *options) {
+    return !options->is_lazy ? NVM_SCAN_BY_OPEN : options->is_lazy == NVM_LAZY_BY_STEPS ? NVM_SCAN_BY_STEPS : NVM_SCAN_BY_THREAD;
+}
+
 static uint64_t whole_os_pages(uint64_t bytes) { return (bytes + NVM_BLOCK_BYTES - 1) / NVM_BLOCK_BYTES * NVM_BLOCK_BYTES; }
 
 static int open_on(struct nvm_heap *heap, const struct nvm_options *options, uint64_t file_bytes, const char *path) {
@@ -309,7 +313,7 @@ static int open_on(struct nvm_heap *heap, const struct nvm_options *options, uin
     if (status == NVM_OK)
         status = nvm_adopt_growth(heap, file_bytes);
     nvm_arena_of_thread(heap);
-    return status == NVM_OK ? nvm_recover(heap, options->is_lazy) : status;
+    return status == NVM_OK ? nvm_recover(heap, scan_by(options)) : status;
 }
 
 int nvm_heap_open(const struct nvm_options *options, struct nvm_heap **heap) {
@@ -335,6 +339,12 @@ int nvm_heap_open(const struct nvm_options *options, struct nvm_heap **heap) {
 }
 
 int nvm_heap_settle(struct nvm_heap *heap) { return nvm_scan_wait(heap); }
+
+int nvm_heap_step(struct nvm_heap *heap, int *is_settled) {
+    nvm_scan_step(heap);
+    *is_settled = nvm_scan_is_settled(heap);
+    return *is_settled ? nvm_scan_wait(heap) : NVM_OK;
+}
 
 /* Nothing on media tells a closed heap from a crashed one: open treats both alike. */
 void nvm_heap_close(struct nvm_heap *heap) { destroy(heap); }

@@ -184,8 +184,12 @@ static void release_entry(struct nvm_heap *heap, uint32_t number) {
 /* When all entries are in use, a further chunk brings 63 more. */
 static int take_or_add_entry(struct nvm_heap *heap, uint32_t *number) {
     int status = NVM_OK;
-    while (status == NVM_OK && !take_entry(heap, number))
+    while (status == NVM_OK && !take_entry(heap, number)) {
+        bool is_all_known = nvm_scan_is_settled(heap);
         status = nvm_range_add_chunk(heap, nvm_arena_of_thread(heap));
+        if (status == NVM_OUT_OF_MEMORY && !is_all_known)
+            status = nvm_scan_wait(heap); /* it may give chunks back */
+    }
     return status;
 }
 
@@ -298,10 +302,10 @@ static bool settle_entry(struct nvm_entry *entry, struct nvm_header *header, uin
 static int load_entry(struct nvm_heap *heap, uint32_t number) {
     struct nvm_entry *entry = nvm_entry_at(heap, number);
     struct nvm_header *header;
-    uint64_t object = nvm_object_of(heap, entry);
     uint8_t slot;
     if (entry->state == NVM_ENTRY_EMPTY)
-        return NVM_OK;
+        return NVM_OK; /* the rest of it may be anything */
+    uint64_t object = nvm_object_of(heap, entry);
     if (entry->state > NVM_ENTRY_FREEING || entry->id[0] == '\0' || !locate(heap, object, &header, &slot))
         return nvm_fail(NVM_CORRUPT, "object table entry %u is damaged: state %u, object %#llx", number, entry->state,
                         (unsigned long long)object);

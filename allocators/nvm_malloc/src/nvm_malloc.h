@@ -65,19 +65,25 @@ uint64_t nvm_relative(const void *absolute);  /* NULL: 0 */
 
 struct nvm_heap;
 
+enum nvm_lazy { NVM_LAZY_BY_THREAD = 1, NVM_LAZY_BY_STEPS = 2 };
+
 struct nvm_options {
     const char *folder;
     uint64_t heap_bytes;  /* create: a multiple of chunk_bytes */
     uint64_t chunk_bytes; /* create: a power of two, 0: NVM_CHUNK_BYTES */
     uintptr_t address_hint; /* where to map, if that is free; 0: anywhere */
     uint64_t limit_bytes; /* most that the file may grow to; 0: NVM_DEFAULT_LIMIT_BYTES. Never less than the file has already */
-    int is_lazy; /* open: return before the chunks are scanned. Requests that lack memory wait for the scan */
+    int is_lazy; /* open: return before the chunks are scanned. Requests that lack memory wait for the scan. Whether each name has an
+                  * object, which other opens ask last, nvm_heap_check asks. NVM_LAZY_BY_STEPS: no thread scans, but nvm_heap_step, and
+                  * requests that lack memory */
 };
 
 /* create: the folder must exist and hold no heap. A crash inside leaves a heap that open answers NVM_NOT_A_HEAP. */
 int nvm_heap_create(const struct nvm_options *options, struct nvm_heap **heap);
 int nvm_heap_open(const struct nvm_options *options, struct nvm_heap **heap);
-int nvm_heap_settle(struct nvm_heap *heap); /* waits for the scan; NVM_CORRUPT if it found damage */
+int nvm_heap_settle(struct nvm_heap *heap); /* waits for the scan, or does it; NVM_CORRUPT if it found damage */
+/* Of a heap that was opened with NVM_LAZY_BY_STEPS: scans one chunk. *is_settled: none is left. */
+int nvm_heap_step(struct nvm_heap *heap, int *is_settled);
 void nvm_heap_close(struct nvm_heap *heap); /* when no other thread uses it any more */
 
 /* Optional: a thread gets its arena at its first request, or here. */

@@ -262,7 +262,7 @@ static void count_version(struct nvm_heap *heap) {
     fl_fence(); /* before anything of this version: the next fence of recovery comes before that, too, so mutate tells no loss */
 }
 
-int nvm_recover(struct nvm_heap *heap, bool is_lazy) {
+int nvm_recover(struct nvm_heap *heap, enum nvm_scan_by scan_by) {
     int status = replay_ring(heap);
     if (status != NVM_OK)
         return status;
@@ -281,8 +281,8 @@ int nvm_recover(struct nvm_heap *heap, bool is_lazy) {
             nvm_run_list_pending(heap, pending_blocks[pending_count - 1]);
 #endif
     if (status == NVM_OK)
-        status = nvm_scan_start(heap, is_lazy);
-    if (status == NVM_OK && !is_lazy)
+        status = nvm_scan_start(heap, scan_by);
+    if (status == NVM_OK && scan_by == NVM_SCAN_BY_OPEN)
         status = nvm_names_check(heap);
 #if defined(MUTANT_VERSION_AFTER_SCAN)
     if (status == NVM_OK)

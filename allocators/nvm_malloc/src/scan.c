@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scan.c - the scan of arena chunks for free ranges and runs (§3.7), by open or by the recovery thread.
+ * scan.c - the scan of arena chunks for free ranges and runs (§3.7): by open, by the recovery thread, or step by step for who has none.
  *
  * A chunk is scanned as a whole, with the scan's lock. Nobody allocates in it before its free ranges are in the arena's tree, so
  * its chain of headers stays as it is, except for what frees do meanwhile:
@@ -59,6 +59,9 @@ static int scan_run(struct nvm_heap *heap, uint32_t block, bool *is_empty) {
     const char *complaint = nvm_header_complaint(heap, block);
     bool is_known = nvm_run_version(header->run) == heap->version;
     *is_empty = !is_known && header->bitmap == 0;
+#if defined(MUTANT_SCAN_FORGETS_KNOWN_RUN)
+    *is_empty = header->bitmap == 0;
+#endif
     if (complaint != NULL)
         status =
             nvm_fail(NVM_CORRUPT, "the header at %#llx is damaged: %s", (unsigned long long)nvm_block_offset(block), complaint);
@@ -146,7 +149,7 @@ static int scan_chunk(struct nvm_heap *heap, uint32_t chunk) {
     return status;
 }
 
-/* ---- all chunks, now or by the recovery thread ---- */
+/* ---- all chunks, by open, by the recovery thread, or step by step ---- */
 
 static bool is_stopped(struct nvm_heap *heap) {
     pthread_mutex_lock(&heap->scan.lock);
@@ -155,11 +158,22 @@ static bool is_stopped(struct nvm_heap *heap) {
     return is_stopped;
 }
 
+/* The first chunk from there on that has to be scanned; the number of chunks: there is none. */
+static uint32_t unscanned_from(struct nvm_heap *heap, uint32_t chunk) {
+    while (chunk < nvm_chunk_count(heap) &&
+           (nvm_chunk_kind(&heap->chunks[chunk]) != NVM_CHUNK_ARENA || nvm_is_scanned(&heap->chunks[chunk])))
+        chunk++;
+    return chunk;
+}
+
 static int scan_all(struct nvm_heap *heap) {
     int status = NVM_OK;
-    for (uint32_t chunk = 0; chunk < nvm_chunk_count(heap) && status == NVM_OK && !is_stopped(heap); chunk++)
-        if (nvm_chunk_kind(&heap->chunks[chunk]) == NVM_CHUNK_ARENA && !nvm_is_scanned(&heap->chunks[chunk]))
-            status = scan_chunk(heap, chunk);
+    for (uint32_t chunk = 0; status == NVM_OK && !is_stopped(heap); chunk++) {
+        chunk = unscanned_from(heap, chunk);
+        if (chunk >= nvm_chunk_count(heap))
+            break;
+        status = scan_chunk(heap, chunk);
+    }
     return status;
 }
 
@@ -181,13 +195,17 @@ static void *recovery_thread(void *context) {
 }
 
 void nvm_scan_init(struct nvm_heap *heap) {
+    pthread_mutex_init(&heap->scan.step_lock, NULL);
     pthread_mutex_init(&heap->scan.lock, NULL);
     pthread_cond_init(&heap->scan.settled, NULL);
 }
 
-/* Lazy: the scan goes on in a thread of its own when this returns. */
-int nvm_scan_start(struct nvm_heap *heap, bool is_lazy) {
-    if (is_lazy && pthread_create(&heap->scan.thread, NULL, recovery_thread, heap) == 0) {
+/* By a thread, or by steps: the scan goes on when this returns. */
+int nvm_scan_start(struct nvm_heap *heap, enum nvm_scan_by scan_by) {
+    heap->scan.is_stepped = scan_by == NVM_SCAN_BY_STEPS;
+    if (heap->scan.is_stepped)
+        return NVM_OK;
+    if (scan_by == NVM_SCAN_BY_THREAD && pthread_create(&heap->scan.thread, NULL, recovery_thread, heap) == 0) {
         heap->scan.has_thread = true;
         return NVM_OK;
     }
@@ -198,9 +216,28 @@ int nvm_scan_start(struct nvm_heap *heap, bool is_lazy) {
 
 bool nvm_scan_is_settled(struct nvm_heap *heap) { return __atomic_load_n(&heap->scan.is_settled, __ATOMIC_ACQUIRE); }
 
-/* Until the scan is done. NVM_CORRUPT if it found damage. */
+/* One chunk of a scan by steps; the step after which none is left settles it, and so does one that finds damage. */
+void nvm_scan_step(struct nvm_heap *heap) {
+    struct nvm_scan *scan = &heap->scan;
+    pthread_mutex_lock(&scan->step_lock);
+    if (scan->is_stepped && !nvm_scan_is_settled(heap)) {
+        uint32_t chunk = unscanned_from(heap, scan->next_chunk);
+        int status = chunk < nvm_chunk_count(heap) ? scan_chunk(heap, chunk) : NVM_OK;
+        scan->next_chunk = chunk + 1;
+#if defined(MUTANT_SCAN_SETTLES_EARLY)
+        scan->next_chunk++;
+#endif
+        if (status != NVM_OK || unscanned_from(heap, scan->next_chunk) >= nvm_chunk_count(heap))
+            settle(heap, status);
+    }
+    pthread_mutex_unlock(&scan->step_lock);
+}
+
+/* Until the scan is done, which a scan by steps is here. NVM_CORRUPT if it found damage. */
 int nvm_scan_wait(struct nvm_heap *heap) {
     struct nvm_scan *scan = &heap->scan;
+    while (scan->is_stepped && !nvm_scan_is_settled(heap))
+        nvm_scan_step(heap);
     pthread_mutex_lock(&scan->lock);
     while (!scan->is_settled)
         pthread_cond_wait(&scan->settled, &scan->lock);
@@ -220,6 +257,7 @@ void nvm_scan_stop(struct nvm_heap *heap) {
         pthread_join(heap->scan.thread, NULL);
         heap->scan.has_thread = false;
     }
+    pthread_mutex_destroy(&heap->scan.step_lock);
     pthread_mutex_destroy(&heap->scan.lock);
     pthread_cond_destroy(&heap->scan.settled);
 }

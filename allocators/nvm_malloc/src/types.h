@@ -152,12 +152,14 @@ struct nvm_names {
     uint32_t count;
 };
 
-/* The recovery thread. */
+/* The recovery thread, or its steps. */
 struct nvm_scan {
     pthread_t thread;
+    pthread_mutex_t step_lock; /* of next_chunk; taken after the names' lock, before all others */
+    uint32_t next_chunk;       /* nothing before it has to be scanned */
     pthread_mutex_t lock; /* of the members below; taken last */
     pthread_cond_t settled;
-    bool has_thread;
+    bool has_thread, is_stepped;
     bool is_stopped; /* close asks it to end */
     bool is_settled;
     int status;
@@ -326,10 +328,12 @@ const struct nvm_name *nvm_names_find(const struct nvm_heap *heap, const char *i
 bool nvm_names_has_object(struct nvm_heap *heap, uint64_t object);
 
 /* recover.c, scan.c: §3.7 */
-int nvm_recover(struct nvm_heap *heap, bool is_lazy);
+enum nvm_scan_by { NVM_SCAN_BY_OPEN, NVM_SCAN_BY_THREAD, NVM_SCAN_BY_STEPS };
+int nvm_recover(struct nvm_heap *heap, enum nvm_scan_by scan_by);
 int nvm_adopt_growth(struct nvm_heap *heap, uint64_t file_bytes);
 void nvm_scan_init(struct nvm_heap *heap);
-int nvm_scan_start(struct nvm_heap *heap, bool is_lazy);
+int nvm_scan_start(struct nvm_heap *heap, enum nvm_scan_by scan_by);
+void nvm_scan_step(struct nvm_heap *heap);
 int nvm_scan_wait(struct nvm_heap *heap);
 bool nvm_scan_is_settled(struct nvm_heap *heap);
 void nvm_scan_stop(struct nvm_heap *heap);

@@ -7,7 +7,8 @@
 
 enum { THREADS = 6, LIMIT = 12, MAILBOXES = 48 };
 
-static struct nvm_heap *open_shared(const char *folder, bool is_new, bool is_lazy) {
+static struct nvm_heap *open_by(const char *folder, bool is_new, enum nvm_scan_by scan_by) {
+    int is_lazy = scan_by == NVM_SCAN_BY_OPEN ? 0 : scan_by == NVM_SCAN_BY_STEPS ? NVM_LAZY_BY_STEPS : NVM_LAZY_BY_THREAD;
     struct nvm_options options = {folder, CHUNK, CHUNK, 0, LIMIT * CHUNK, is_lazy};
     struct nvm_heap *heap = NULL;
     int status = is_new ? nvm_heap_create(&options, &heap) : nvm_heap_open(&options, &heap);
@@ -16,6 +17,10 @@ static struct nvm_heap *open_shared(const char *folder, bool is_new, bool is_laz
         exit(3);
     }
     return heap;
+}
+
+static struct nvm_heap *open_shared(const char *folder, bool is_new, bool is_lazy) {
+    return open_by(folder, is_new, is_lazy ? NVM_SCAN_BY_THREAD : NVM_SCAN_BY_OPEN);
 }
 
 /* What every thread of a test gets. */
@@ -109,7 +114,15 @@ static void compare_mailboxes(struct nvm_heap *heap) {
     EXPECT(totals_of(heap).parts[NVM_PART_ALLOCATED] == live);
 }
 
-static void threads_free_each_others_objects(bool is_lazy) {
+/* While the workers run. */
+static void *go_on_stepping(void *context) {
+    struct nvm_heap *heap = context;
+    for (int is_settled = 0; !is_settled;)
+        EXPECT_HERE(nvm_heap_step(heap, &is_settled) == NVM_OK);
+    return NULL;
+}
+
+static void threads_free_each_others_objects(enum nvm_scan_by scan_by) {
     struct worker workers[THREADS] = {0};
     char folder[128];
     snprintf(folder, sizeof folder, "%s", new_folder());
@@ -120,11 +133,17 @@ static void threads_free_each_others_objects(bool is_lazy) {
         pthread_mutex_init(&mailboxes[i].lock, NULL);
     }
     for (int round = 0; round < 3; round++) {
+        pthread_t stepping;
+        bool is_stepped = scan_by == NVM_SCAN_BY_STEPS && round > 0;
+        if (is_stepped && pthread_create(&stepping, NULL, go_on_stepping, heap) != 0)
+            exit(3);
         run_threads(heap, nvm_heap_get_id(heap, "roots"), 0, use_mailboxes, workers, THREADS); /* while it is being scanned */
+        if (is_stepped)
+            pthread_join(stepping, NULL);
         EXPECT(nvm_heap_settle(heap) == NVM_OK);
         compare_mailboxes(heap);
         nvm_heap_close(heap);
-        heap = open_shared(folder, false, is_lazy);
+        heap = open_by(folder, false, scan_by);
     }
     nvm_heap_close(heap);
 }
@@ -388,7 +407,7 @@ static void frees_come_before_the_scan(void) {
     EXPECT(free_root(heap, &roots[2]) == NVM_OK && heap->arenas[0].free_ranges == NULL);
     EXPECT(free_root(heap, &roots[4]) == NVM_OK);
     heap->scan.is_settled = false;
-    EXPECT(nvm_scan_start(heap, true) == NVM_OK && nvm_heap_settle(heap) == NVM_OK);
+    EXPECT(nvm_scan_start(heap, NVM_SCAN_BY_THREAD) == NVM_OK && nvm_heap_settle(heap) == NVM_OK);
     heap->media->heap.version = heap->version;
     EXPECT(totals_of(heap).parts[NVM_PART_ALLOCATED] == 3);
     EXPECT(free_root(heap, &roots[1]) == NVM_OK && free_root(heap, &roots[3]) == NVM_OK);
@@ -396,20 +415,26 @@ static void frees_come_before_the_scan(void) {
     nvm_heap_close(heap);
 }
 
-/* is_settled: the scan has found it before anybody asks. */
-static void damage_that_the_scan_finds_is_told(bool is_settled) {
-    char folder[128];
-    snprintf(folder, sizeof folder, "%s", new_folder());
+/* A heap without room for another object of a block; how many it has. */
+static uint64_t fill_with_blocks(const char *folder) {
     struct nvm_heap *heap = open_shared(folder, true, false);
     uint64_t *roots = make_roots(heap, ROOTS), count = 0;
     while (allocate(heap, &roots[count], 4000) != NULL)
         count++;
     nvm_heap_close(heap);
+    return count;
+}
+
+/* is_settled: the scan has found it before anybody asks. */
+static void damage_that_the_scan_finds_is_told(bool is_settled) {
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s", new_folder());
+    fill_with_blocks(folder);
     int fd = open(file_of(folder), O_RDWR);
     uint64_t tag = 0x63;
     EXPECT(pwrite(fd, &tag, 8, 5 * CHUNK + 4096 + 56) == 8);
     close(fd);
-    heap = open_shared(folder, false, true);
+    struct nvm_heap *heap = open_shared(folder, false, true);
     void *object;
     if (is_settled)
         EXPECT(nvm_heap_settle(heap) == NVM_CORRUPT);
@@ -418,10 +443,36 @@ static void damage_that_the_scan_finds_is_told(bool is_settled) {
     nvm_heap_close(heap);
 }
 
+/* One chunk a step. Frees come before it, a request that lacks memory does what is left. */
+static void the_scan_may_go_step_by_step(bool is_short_of_memory) {
+    char folder[128];
+    snprintf(folder, sizeof folder, "%s", new_folder());
+    uint64_t count = fill_with_blocks(folder);
+    struct nvm_heap *heap = open_by(folder, false, NVM_SCAN_BY_STEPS);
+    uint64_t *roots = nvm_heap_get_id(heap, "roots");
+    int steps = 1, is_settled = 0;
+    EXPECT(free_root(heap, &roots[count - 1]) == NVM_OK);
+    EXPECT(nvm_heap_step(heap, &is_settled) == NVM_OK && !is_settled);
+    EXPECT(free_root(heap, &roots[0]) == NVM_OK);
+    if (is_short_of_memory) {
+        EXPECT(allocate(heap, &roots[0], 4000) != NULL && allocate(heap, &roots[count - 1], 4000) != NULL);
+        EXPECT(nvm_heap_step(heap, &is_settled) == NVM_OK && is_settled);
+    }
+    for (; !is_settled; steps++)
+        EXPECT(nvm_heap_step(heap, &is_settled) == NVM_OK);
+    EXPECT(is_short_of_memory || steps > LIMIT / 2); /* some chunks are the roots' */
+    EXPECT(nvm_heap_settle(heap) == NVM_OK && nvm_heap_check(heap) == NVM_OK);
+    EXPECT(totals_of(heap).parts[NVM_PART_ALLOCATED] == 1 + count - (is_short_of_memory ? 0 : 2));
+    nvm_heap_close(heap);
+}
+
 int main(void) {
     begin_tests("nvm");
-    threads_free_each_others_objects(false);
-    threads_free_each_others_objects(true);
+    the_scan_may_go_step_by_step(false);
+    the_scan_may_go_step_by_step(true);
+    threads_free_each_others_objects(NVM_SCAN_BY_OPEN);
+    threads_free_each_others_objects(NVM_SCAN_BY_THREAD);
+    threads_free_each_others_objects(NVM_SCAN_BY_STEPS);
     all_memory_is_anybodys_when_it_is_short();
     threads_have_names();
     more_threads_than_ring_entries();

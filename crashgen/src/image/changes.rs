@@ -71,10 +71,3 @@ impl Changes {
         Some((version.change + 1..).zip(later))
     }
 }
-
-/// A clone is another image: it changes in other ways.
-impl Clone for Changes {
-    fn clone(&self) -> Self {
-        Self::new()
-    }
-}

@@ -50,7 +50,6 @@ pub struct ImageFile {
 }
 
 /// One crash image after the other.
-#[derive(Clone)]
 pub struct CrashImage {
     /// The case's folder, with a slash at its end: paths are shown without it.
     prefix: String,
@@ -66,6 +65,25 @@ pub struct CrashImage {
     changes: Changes,
     /// Lines to hash again when somebody asks for a hash, which is rare.
     old_hashes: Vec<usize>,
+}
+
+/// A clone is another image: none of its lines has changed yet.
+impl Clone for CrashImage {
+    fn clone(&self) -> Self {
+        Self {
+            prefix: self.prefix.clone(),
+            lines: self.lines.iter().map(|line| LineState { last_change: 0, ..*line }).collect(),
+            indices: self.indices.clone(),
+            files: self.files.clone(),
+            folders: self.folders.clone(),
+            seeds: self.seeds.clone(),
+            sum: self.sum,
+            metadata_sum: self.metadata_sum,
+            names_hash: self.names_hash,
+            changes: Changes::new(),
+            old_hashes: self.old_hashes.clone(),
+        }
+    }
 }
 
 impl CrashImage {
@@ -239,6 +257,46 @@ impl CrashImage {
     /// Folders below the case's folder.
     pub fn folders(&self) -> &BTreeSet<Arc<str>> {
         &self.folders
+    }
+
+    /// Each word that was ever stored to, of 8 bytes at a multiple of 8, in no order.
+    pub fn words(&self) -> impl Iterator<Item = u64> {
+        let words = self.lines.iter().flat_map(|line| line.content.chunks_exact(8));
+        words.map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+    }
+
+    /// Each line that was ever stored to and that its file has, in order of file and number: content, and a bit for each byte that the allocator
+    /// wrote last.
+    pub fn lines(&self) -> Vec<(LineKey, LineContent, u64)> {
+        let is_there = |key: &LineKey| {
+            self.files.get(&key.file).is_some_and(|file| key.number * LINE_BYTES + LINE_BYTES <= file.bytes)
+        };
+        let mut lines: Vec<_> = self.lines.iter().map(|line| (line.key, line.content, line.metadata)).collect();
+        lines.retain(|(key, _, _)| is_there(key));
+        lines.sort_unstable_by_key(|(key, _, _)| *key);
+        lines
+    }
+
+    /// Another image, in which a line that was ever stored to holds this.
+    pub fn with_line(&self, key: LineKey, content: LineContent) -> Self {
+        let mut image = self.clone();
+        let at = image.indices[&key];
+        image.lines[at].content = content;
+        image.lines[at].is_hash_old = true;
+        image.old_hashes.push(at);
+        image
+    }
+
+    /// Another image, in which the file has so many bytes. None: it is not there.
+    pub fn with_file(&self, file: FileId, bytes: Option<u64>) -> Self {
+        let mut image = self.clone();
+        match (bytes, image.files.get_mut(&file)) {
+            (Some(bytes), Some(state)) => state.bytes = bytes,
+            (_, _) => _ = image.files.remove(&file),
+        }
+        image.names_hash ^=
+            xxh3_128(&[file.0.to_le_bytes().as_slice(), &bytes.unwrap_or(u64::MAX).to_le_bytes()].concat());
+        image
     }
 
     /// Fills `bytes` with the image's content of the file from `offset`; never stored is zero. False if there is no such file
@@ -470,6 +528,16 @@ mod tests {
         image.go_to(&model, &view, &[vec![states[0][0]], vec![states[1][1]]].concat());
         assert_eq!((changed(&image, first).len(), changed(&image, next).len()), (2, 1));
         assert!(image.changes.remembered() <= LEAST_CHANGES + CHANGES_A_LINE * image.lines.len());
+    }
+
+    #[test]
+    fn who_has_no_copy_of_a_clone_is_told_all_of_its_lines() {
+        let (image, _) = image_after(&[create(), vec![store(0, 1), store(64, 2), store(0, 3)]].concat());
+        let all = |image: &CrashImage| image.changed_since(image.version(), &BTreeSet::from([FileId(0)]));
+        assert_eq!(all(&image).len(), 2);
+        assert_eq!(all(&image.clone()), all(&image));
+        let other = image.with_line(LineKey { file: FileId(0), number: 1 }, [7; 64]);
+        assert_eq!(all(&other)[1].1, [7; 64]);
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct ServerOptions {
     pub slots: u32,
     /// Word for the layout of those slots (`runner --slot-layout`).
     pub slot_layout: String,
+    /// Heaps are opened lazily.
+    pub is_lazy: bool,
     pub address_hint: u64,
     pub cpu_limit_ms: u64,
     pub wall_limit_ms: u64,
@@ -41,6 +43,8 @@ pub struct ServerOptions {
     pub is_unchecked: bool,
     /// Each life maps the heap at another address than the one before it, at a multiple of so many bytes away; none: at `address_hint`.
     pub relocated_by: Option<u64>,
+    /// The adapter is loaded where the tracer had it; else elsewhere. Only of use under the tracer.
+    pub is_code_in_place: bool,
     /// The target ends the process when memory is out.
     pub ends_when_full: bool,
     /// Keeps what the target prints. Of a run that says where it dies, only what its last life printed.
@@ -62,6 +66,7 @@ impl ServerOptions {
         };
         process.arg(command).arg("--adapter").arg(&self.adapter).arg("--folder").arg(&self.scratch);
         process.arg("--slot-layout").arg(&self.slot_layout);
+        process.args(self.is_lazy.then_some("--lazy"));
         for (name, value) in [
             ("--heap-bytes", self.heap_bytes),
             ("--limit-bytes", self.limit_bytes),

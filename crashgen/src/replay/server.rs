@@ -80,6 +80,7 @@ impl ReplayServer {
         }
         command.args(options.is_unchecked.then_some("--no-check"));
         command.args(options.relocated_by.map(|multiple| format!("--relocate={multiple}")));
+        command.args(options.is_code_in_place.then_some("--code-in-place"));
         let failed = |source| ReplayError::Start { runner: options.runner.clone(), source };
         let errors = options.errors(&mut command).map_err(failed)?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);

@@ -91,6 +91,8 @@ class Heap(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     alignment: Bytes
     smallest_bytes: Bytes
     boundary_sizes: Annotated[list[Bytes], Meta(min_length=1, max_length=MAX_BOUNDARY_SIZES)]
+    upgrade: Annotated[str, Meta(min_length=1)] | None = None
+    """The folder, relative to the allocator's, of another build of it, which recovers its heaps. None: this one does."""
 
     @property
     def address(self) -> int:
@@ -344,6 +346,20 @@ def read_allocator(path: Path, root: Path | None = None) -> Allocator:
     for identifier in ids:
         expect(ids.count(identifier) == 1, "mutant.id", "each id once", identifier)
     return allocator
+
+
+def upgrade_of(allocator: Allocator) -> Allocator | None:
+    """What recovers the allocator's heaps, if another build of it does."""
+    named = allocator.heap.upgrade
+    if named is None:
+        return None
+    folder = (Path(allocator.folder).resolve() / named).resolve()
+    if not (folder / "allocator.toml").is_file():
+        raise BadInputError(
+            f"{allocator.folder}/allocator.toml: heap.upgrade: expected the folder of another allocator.toml, got {named!r}",
+            f"{folder} has none; name the folder of the build that is to recover the heaps, relative to this one",
+        )
+    return read_allocator(folder / "allocator.toml")
 
 
 def _check_environment(

@@ -14,7 +14,7 @@ import msgspec
 
 from faultline import __version__
 from faultline.base.cache import hash_of_file, key_of
-from faultline.base.config import Allocator, repository_of
+from faultline.base.config import Allocator, repository_of, upgrade_of
 from faultline.base.errors import FaultlineError
 from faultline.pipeline import build
 from faultline.pipeline.tracers import TRACERS
@@ -93,6 +93,12 @@ def _installed(root: Path) -> Iterable[Path]:
 
 
 def _sources_of(workshop: Workshop, allocator: Allocator) -> str:
+    """As _sources_of_one, and of the build that recovers its heaps, if another one does."""
+    own, newer = _sources_of_one(workshop, allocator), upgrade_of(allocator)
+    return own if newer is None else key_of(own, _sources_of_one(workshop, newer))[:SHOWN_DIGITS]
+
+
+def _sources_of_one(workshop: Workshop, allocator: Allocator) -> str:
     """What the allocator may be built from: all that git tracks in its repository, what else is in its folder, and what it names
     elsewhere. Without git all of its folder."""
     root, folder = Path(allocator.root).resolve(), Path(allocator.folder).resolve()

@@ -290,7 +290,8 @@ class CellRunner:
         started = time.monotonic()
         workload = find_workload(workshop, spec)
         target = build_cell(workshop, spec)
-        result.build, result.build_s = target.adapter.key, _since(started)
+        result.build, result.build_s = target.build, _since(started)
+        result.recovered_by = target.allocator.heap.upgrade or ""
         if spec.mutant is None:
             result.kill_rate = kill_rates.find(workshop.cache, kill_rates.build_key(workshop, target))
         self._check_stop()

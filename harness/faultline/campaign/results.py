@@ -65,6 +65,8 @@ class CellResult(msgspec.Struct):
     state: Literal["done", "stopped"] = "done"
     trace_hash: str = ""
     build: str = ""
+    recovered_by: str = ""
+    """The folder of the other build that recovered the heaps (`upgrade` of allocator.toml); empty: the same build did."""
     findings: list[Finding] = []
     explanations: list[Explanation] = []
     """Of the first findings."""

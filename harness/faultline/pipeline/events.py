@@ -556,6 +556,30 @@ class ShrunkState(msgspec.Struct, tag_field="event", tag="shrunk"):
     bounds_hit: list[str] = []
 
 
+DamageOutcome = Literal["harmless", "detected", "given-up", "silent", "dies", "hangs", "unknown"]
+
+
+class Damage(msgspec.Struct, tag_field="event", tag="damage"):
+    """One thing in a heap was damaged (crashgen/engine/src/commands/damage.rs). name: that `faultline damage --only` takes; rule,
+    message: what recovery of the damaged heap breaks first, if anything."""
+
+    kind: str
+    name: str
+    position: int
+    outcome: DamageOutcome
+    rule: str | None = None
+    message: str = ""
+
+
+class Damages(msgspec.Struct, tag_field="event", tag="damages"):
+    """kinds: all that there are; possible: how many damages of each, at all crash positions together; skipped: positions whose heap
+    is not in order as it is, and why."""
+
+    kinds: list[str] = []
+    possible: dict[str, int] = {}
+    skipped: list[str] = []
+
+
 class Unknown(msgspec.Struct, tag_field="event", tag="unknown"):
     """Why the verdict on a token's crash state may be no other."""
 
@@ -589,4 +613,4 @@ def states_text(log10: float | None) -> str:
     return f"{mantissa:.1f}e+{exponent:02d}"
 
 
-Event = Progress | TraceRules | Finding | Certificate | Outcomes | ShrunkState | Unknown | Done
+Event = Progress | TraceRules | Finding | Certificate | Outcomes | ShrunkState | Damage | Damages | Unknown | Done

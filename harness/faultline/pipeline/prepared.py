@@ -45,10 +45,10 @@ class PreparedCell:
         spec = msgspec.structs.replace(self.spec, time_limit_s=None, recovery_limit=None, allow_incomplete=False)
         heap = msgspec.json.encode(self.target.allocator.heap)
         contract = msgspec.json.encode(self.target.allocator.contract)
-        hooked = self.target.hooked.key if self.target.hooked else ""
+        recovering = [built.key if built else "" for built in (self.target.hooked, self.target.upgrade)]
         engine = hash_of_file(self.workshop.engine.path)
         variables = self.target.allocator.variable_words()
-        return key_of(msgspec.json.encode(spec), self.trace.hash, hooked, heap, contract, engine, *variables)
+        return key_of(msgspec.json.encode(spec), self.trace.hash, *recovering, heap, contract, engine, *variables)
 
 
 def find_workload(workshop: Workshop, spec: CellSpec) -> Workload:

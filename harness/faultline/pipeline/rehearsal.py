@@ -59,7 +59,8 @@ class _Calls(msgspec.Struct):
 
 @dataclass
 class _Answer:
-    """What `runner rehearse` said. pending: operations that had begun and not returned; status: what was answered, in words."""
+    """What `runner rehearse` said. pending: operations that had begun and not returned; status: what was answered, in words;
+    is_later: it was a piece of what a lazy open left, after that operation."""
 
     outcome: str
     number: int
@@ -67,6 +68,7 @@ class _Answer:
     calls: list[str] = field(default_factory=list)
     status: str = ""
     message: str = ""
+    is_later: bool = False
 
 
 def rehearse(workshop: Workshop, target: Target, workload_file: Path, heap_arguments: list[str]) -> bool:
@@ -122,6 +124,8 @@ def _parse(text: str) -> _Answer | None:
             answer.pending.append(
                 {"index": int(index), "kind": kind, "slot": int(slot), "bytes": int(size), "pending": True}
             )
+        elif word == "later":
+            answer.is_later = True
         elif word == "call":
             offset, _, module = rest.partition(" ")
             answer.calls.append(f"{offset}:{module}")
@@ -133,10 +137,13 @@ def _parse(text: str) -> _Answer | None:
 
 
 def _finding(workshop: Workshop, target: Target, answer: _Answer, said: str) -> Finding:
+    if answer.is_later:
+        answer.pending = [{**operation, "pending": False} for operation in answer.pending]
     where = " and ".join(operation_words(operation) for operation in answer.pending)
+    where = f"what a lazy open left to later, after {where}," if answer.is_later else where
     how, fact = _how(answer)
     died = _place(workshop, target, answer)
-    kinds = "-".join(operation["kind"] for operation in answer.pending)
+    kinds = "step" if answer.is_later else "-".join(operation["kind"] for operation in answer.pending)
     place = died.at.function if died else ""
     printed = printed_by_target(said)
     message = f"{where} {how}, and {WITHOUT}" + (f"; it printed: {printed}" if printed else "")

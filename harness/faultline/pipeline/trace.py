@@ -55,6 +55,7 @@ def heap_arguments(heap: Heap, workload: Workload) -> list[str]:
         *("--heap-bytes", str(heap.heap_bytes), "--limit-bytes", str(heap.limit_bytes)),
         *("--slots", str(workload.slots), "--slot-layout", workload.layout),
         *("--address-hint", heap.address_hint),
+        *(["--lazy"] if workload.is_lazy else []),
     ]
 
 

@@ -218,7 +218,8 @@ def explore_commit(
         allocator = read_allocator(sources / "allocators" / spec.allocator / "allocator.toml", sources)
         needs_hooks = follows_loads(workshop.engine, spec.strategy)
         target = build_target(workshop, allocator, spec.mutant, spec.flush, needs_hooks)
-        if witness is not None and not has_function(target.adapter.path.read_bytes(), witness.function):
+        built = [one for one in (target.adapter, target.upgrade) if one is not None]
+        if witness is not None and not any(has_function(one.path.read_bytes(), witness.function) for one in built):
             raise BadInputError(
                 f"the witness is of a place that is gone: the bad end has no {witness.function}",
                 "name a revision that has it, or leave --witness out",

@@ -34,13 +34,21 @@ class Shape:
     layout: str
     is_renamed: bool
     """Each object has a slot of its own until the candidate is written: deleting a free leaves what follows on its slot alone."""
+    is_lazy: bool = False
+    growths: int | None = None
 
     def workload(self, cases: Sequence[Operations], schedule_seed: int) -> Workload:
         """All of them, each on a heap of its own."""
         operations = [operation for case in cases for operation in (Operation("case"), *case)]
         is_threaded = any(operation.thread for operation in operations)
         return Workload(
-            "file", self.slots, tuple(operations), layout=self.layout, schedule_seed=schedule_seed if is_threaded else 0
+            "file",
+            self.slots,
+            tuple(operations),
+            layout=self.layout,
+            is_lazy=self.is_lazy,
+            growths=self.growths,
+            schedule_seed=schedule_seed if is_threaded else 0,
         )
 
     def kept(self, operations: Operations, is_kept: Callable[[int], bool]) -> Operations | None:

@@ -91,6 +91,6 @@ def build_key(workshop: Workshop, target: Target) -> str:
     """Of everything that a kill rate is a function of, but the workloads."""
     heap = msgspec.json.encode(target.allocator.heap)
     contract = msgspec.json.encode(target.allocator.contract)
-    helpers = msgspec.json.encode(target.allocator.build.helpers)
-    builds = (target.adapter, target.runner, target.tracer)
-    return key_of(*(build.key for build in builds), heap, contract, helpers, hash_of_file(workshop.engine.path))
+    helpers = msgspec.json.encode(target.helpers)
+    builds = (target.build, target.runner.key, target.tracer.key)
+    return key_of(*builds, heap, contract, helpers, hash_of_file(workshop.engine.path))

@@ -568,7 +568,7 @@ class _KeptTrial:
         self, traced: _TracedWorkload, places: Sequence[Place], nested: int, known: Sequence[str] = ()
     ) -> None:
         cell = traced.cell.with_spec(nested=nested)
-        helpers = msgspec.json.encode(cell.target.allocator.build.helpers)
+        helpers = msgspec.json.encode(cell.target.helpers)
         key = key_of(cell.key(), helpers, msgspec.json.encode(sorted(places, key=lambda place: place.name)), *known)
         self.cache, self.names = cell.workshop.cache, (f"{key}.trial", f"{key}.outcomes")
         self.outcomes = None if places else traced.outcomes_after(nested)

@@ -124,7 +124,7 @@ def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
         token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
     )
     target = build_cell(workshop, spec, needs_hooks or bool(token.later))
-    build = target.adapter.key
+    build = target.build
     if token.build and not is_same_hash(build, token.build):  # traces name the build, so none would be the same
         raise BadInputError(
             f"the token is of another build of {token.allocator}: {token.build}, and this one is {build}",

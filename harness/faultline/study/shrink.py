@@ -131,7 +131,7 @@ class _WitnessSearch:
         _, self.whole = candidates.case_at(workload, self._operation_of(finding))
         self.base = self.whole
         can_rename = workload.layout != "graph" and not _is_threaded(self.base)
-        self.shape = Shape(workload.slots, workload.layout, can_rename)
+        self.shape = Shape(workload.slots, workload.layout, can_rename, workload.is_lazy, workload.growths)
         self.current: Operations | None = None
         self.seed, self.crashes = cell.spec.seed, cell.spec.nested
         self.is_probe_full = not finding.is_later
@@ -173,7 +173,7 @@ class _WitnessSearch:
             single = candidates.single_threaded(self.base)
             if self._take([single], "one thread"):
                 self.base = self.current or ()
-                self.shape = Shape(self.shape.slots, self.shape.layout, is_renamed=True)
+                self.shape = replace(self.shape, is_renamed=True)
 
     def _find_concurrent(self) -> bool:
         """Two operations at a time: first in many schedules at once, each a case of one trace, then alone."""
@@ -391,7 +391,7 @@ class _WitnessSearch:
                 self._note("not even the operations up to its crash show it alone")
             return None
         for slots in sorted({candidates.fewest_slots(self.current), self.shape.slots}):
-            shape = Shape(slots, self.shape.layout, is_renamed=False)
+            shape = replace(self.shape, slots=slots, is_renamed=False)
             workload = shape.workload([self.current], self.seed or 1)
             self.say("the smallest workload alone")
             try:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import takewhile
 
 from faultline.base.errors import BadInputError
 from faultline.workload.file_format import parse, parse_line
 from faultline.workload.operations import Workload
 
 HEAD = ("workload 1",)
-LINES_BEFORE = len(HEAD) + 2
-"""Of the file that a program is, those that it does not name."""
+OF_THE_HEAD = ("opens ", "growths ")
+"""How lines begin that stand above the case."""
 
 
 class Program:
@@ -21,7 +22,8 @@ class Program:
 
         Program("allocate 0 64", "reallocate 0 200", "reopen", "free 0")
 
-    slots: as in the file's second line, `64` or `64 graph`. None: as many as the lines name.
+    Lines `opens lazily` and `growths N` come first. slots: as in the file's second line, `64` or `64 graph`. None: as many as the
+    lines name.
 
     Raises BadInputError for a line that no workload file can have there."""
 
@@ -29,7 +31,8 @@ class Program:
         self.lines = lines
         self.slots = slots
         many = str(slots) if slots is not None else str(_slots_of(lines))
-        self._workload = _parsed([*HEAD, f"slots {many}", "case", *lines])
+        head = list(takewhile(lambda line: line.startswith(OF_THE_HEAD), lines))
+        self._workload = _parsed([*HEAD, f"slots {many}"], head, ["case", *lines[len(head) :]])
 
     @property
     def name(self) -> str:
@@ -67,9 +70,14 @@ def _slots_of(lines: Iterable[str]) -> int:
     return highest + 1
 
 
-def _parsed(lines: list[str]) -> Workload:
+def _parsed(before: list[str], head: list[str], rest: list[str]) -> Workload:
+    """before, and the first of rest: lines that a program does not name."""
+
+    def line_of(found: re.Match[str]) -> str:
+        number = int(found[1]) - len(before)
+        return f"Program: line {number if number <= len(head) else number - 1}:"
+
     try:
-        return parse("\n".join(lines), "Program")
+        return parse("\n".join([*before, *head, *rest]), "Program")
     except BadInputError as error:
-        said = re.sub(r"^Program:(\d+):", lambda found: f"Program: line {int(found[1]) - LINES_BEFORE}:", error.message)
-        raise BadInputError(said, error.hint) from None
+        raise BadInputError(re.sub(r"^Program:(\d+):", line_of, error.message), error.hint) from None

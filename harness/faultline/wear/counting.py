@@ -247,6 +247,8 @@ def _check_driver_can(found: Workload, name: str) -> None:
         why = "has no operations"
     elif "case" in others:
         why = "has several cases"
+    elif found.is_lazy or found.growths is not None:
+        why = "opens lazily" if found.is_lazy else "meets a full disk"
     elif others or found.layout != "root":
         why = f"has {min(others)}" if others else f"has slots of layout {found.layout}"
     if why is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from faultline.base.cache import Cache, project_root
 from faultline.base.config import Heap
@@ -31,7 +32,7 @@ from faultline.workload.generators import (
     uniform,
 )
 from faultline.workload.graph_generators import graph, resur
-from faultline.workload.operations import MAX_BYTES, MAX_OPERATIONS, Workload
+from faultline.workload.operations import MAX_BYTES, MAX_GROWTHS, MAX_OPERATIONS, Workload
 from faultline.workload.sequences import MAX_ACE_OPERATIONS, ace, ace_case_count, spread
 from faultline.workload.transaction_generators import TX_FEW, tx
 
@@ -56,6 +57,8 @@ GENERATORS = {
     "uniform:A:B": "--ops operations of --seed: half allocate A to B bytes, uniformly, half free a random object (nvmalloc's)",
     "tx:N": "N transactions of --seed, of a few operations each; some are aborted. Needs an allocator with transactions",
     "tx:N:M": "the same of M operations each: tx:1:3000 is one long transaction",
+    "lazy:NAME": "workload NAME, whose reopens and recoveries return before all is done. Needs an allocator that recovers lazily",
+    "full:N:NAME": "workload NAME on a disk that is full after N growths of files, counted from create and each open",
     "FILE": "a workload file of your own",
 }
 TAKES_OPS = frozenset({"churn", "chain", "names", "reopen", "threads", "graph", "resur", "big"})
@@ -64,12 +67,24 @@ MADE_FOR_HEAP = frozenset({"sizes", "fill", "resur", "big", "defrag", "split", "
 """Workloads that follow from the [heap] of one allocator, and those with numbers behind their names."""
 
 
+LAZY = "lazy:"
+FULL = "full:"
+
+
+def _as_generated(name: str) -> str:
+    """Without what is done to it afterwards."""
+    while name.startswith((LAZY, FULL)):
+        name = name.removeprefix(LAZY) if name.startswith(LAZY) else name.removeprefix(FULL).partition(":")[2]
+    return name
+
+
 def takes_ops(name: str) -> bool:
+    name = _as_generated(name)
     return name in TAKES_OPS or name.startswith("uniform:")
 
 
 def is_made_for_heap(name: str) -> bool:
-    return name.partition(":")[0] in MADE_FOR_HEAP
+    return _as_generated(name).partition(":")[0] in MADE_FOR_HEAP
 
 
 def find(name: str, ops: int, seed: int, heap: Heap, cache: Cache, below: Path | None = None) -> Workload:
@@ -100,6 +115,8 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache, below: Path)
     }
     if name in generators:
         return generators[name]()
+    if name.startswith((LAZY, FULL)):
+        return _find_changed(name, ops, seed, heap, cache, below)
     if name.startswith("ace:"):
         return _find_ace(name, heap)
     if name.startswith("defrag:"):
@@ -111,6 +128,38 @@ def _find(name: str, ops: int, seed: int, heap: Heap, cache: Cache, below: Path)
     if name.startswith("file:"):
         return _stored_file(name.removeprefix("file:"), cache)
     return _user_file(Path(name), cache, below)
+
+
+def _find_changed(name: str, ops: int, seed: int, heap: Heap, cache: Cache, below: Path) -> Workload:
+    """A generated workload with one more line in its head. A file says it itself."""
+    count, _, rest = name.removeprefix(FULL).partition(":") if name.startswith(FULL) else ("", "", name[len(LAZY) :])
+    if not _is_generated(_as_generated(rest)):
+        raise _no_workload(name)
+    changed: dict[str, Any] = {"growths": _growths(name, count)} if name.startswith(FULL) else {"is_lazy": True}
+    found = _find(rest, ops, seed, heap, cache, below)
+    if found.name != rest:
+        raise _no_workload(name)
+    return replace(found, name=name, **changed)
+
+
+def _growths(name: str, count: str) -> int:
+    if not (count.isascii() and count.isdigit() and int(count) <= MAX_GROWTHS):
+        raise BadInputError(f"workload {name!r}: expected {FULL}N:NAME with N from 0 to {MAX_GROWTHS}")
+    return int(count)
+
+
+def _no_workload(name: str) -> BadInputError:
+    return BadInputError(
+        f"workload {name!r}: expected the name of a workload after {LAZY} or {FULL}N:, as `faultline list` names them",
+        "a workload file says it itself: `opens lazily` or `growths N` below `slots COUNT`",
+    )
+
+
+def _is_generated(name: str) -> bool:
+    word, colon, _ = name.partition(":")
+    if colon:
+        return any(one.startswith(f"{word}:") for one in GENERATORS)
+    return name in GENERATORS and name != "FILE"
 
 
 def _find_ace(name: str, heap: Heap) -> Workload:

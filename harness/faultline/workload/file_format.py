@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from faultline.base.errors import BadInputError
 from faultline.workload.operations import (
     ARGUMENTS,
     LAYOUTS,
+    MAX_GROWTHS,
     MAX_OPERATIONS,
     MAX_SLOTS,
     MAX_THREADS,
@@ -24,6 +25,8 @@ from faultline.workload.slots import SlotStates, expect
 FORMAT = """
 workload 1                # version; first line that is no comment
 slots 64                  # workload slots, 1 to 65536; `slots 64 names`, `slots 64 chain` or `slots 64 graph` for another layout
+opens lazily              # may stand here: reopens and recoveries return early, and the rest of them comes between operations
+growths 2                 # may stand here: files may grow, or be made, twice after create or open; then the disk is full
 case                      # a new heap: create ... close; every workload starts with one
 allocate SLOT BYTES       # needs an empty slot
 free SLOT                 # needs a live slot
@@ -56,32 +59,57 @@ the schedule. More in docs/workloads.md.
 LAYOUT_USAGE = "slots COUNT [names | chain | graph]"
 
 
+@dataclass
+class _Head:
+    """What stands above the first case."""
+
+    is_versioned: bool = False
+    slots: int = 0
+    layout: str = "root"
+    is_lazy: bool = False
+    growths: int | None = None
+
+    def takes(self, words: list[str], is_over: bool) -> bool:
+        """Whether the line is one of the head. is_over: a case came before it."""
+        if not self.is_versioned:
+            expect(words == ["workload", "1"], "expected `workload 1` as the first line")
+            self.is_versioned = True
+        elif not self.slots:
+            self.slots, self.layout = _parse_slots(words)
+        elif words[0] == "opens":
+            expect(words == ["opens", "lazily"], "expected `opens lazily`")
+            expect(not is_over, "`opens lazily` after the first `case`; it stands below `slots COUNT`")
+            self.is_lazy = True
+        elif words[0] == "growths":
+            expect(len(words) == 2, "expected `growths COUNT`")
+            expect(not is_over, "`growths` after the first `case`; it stands below `slots COUNT`")
+            self.growths = _number(words[1], 0, MAX_GROWTHS, "growths")
+        else:
+            return False
+        return True
+
+
 def parse(text: str, source: str) -> Workload:
     """source: the file's name, for messages; violations name it with the line."""
-    slots: int | None = None
-    layout = "root"
+    head = _Head()
     state = SlotStates(is_graph=False)
     operations: list[Operation] = []
-    is_versioned = False
     for number, raw in enumerate(text.split("\n"), 1):
         words = _words(raw)
         if not words:
             continue
         try:
             expect("\0" not in raw, "a NUL byte; a workload is a text file")
-            if not is_versioned:
-                expect(words == ["workload", "1"], "expected `workload 1` as the first line")
-                is_versioned = True
-            elif slots is None:
-                slots, layout = _parse_slots(words)
-                state = SlotStates(is_graph=layout == "graph")
-            else:
-                operation = parse_line(words)
-                expect(bool(operations) or operation.kind == "case", "expected `case`: every workload starts with one")
-                highest = max(operation.slot, operation.other)
-                expect(highest < slots, f"slot {highest} is not below `slots {slots}`")
-                state.check(operation)
-                operations.append(operation)
+            if head.takes(words, bool(operations)):
+                continue
+            if not operations:
+                state = SlotStates(is_graph=head.layout == "graph")
+            operation = parse_line(words)
+            expect(bool(operations) or operation.kind == "case", "expected `case`: every workload starts with one")
+            highest = max(operation.slot, operation.other)
+            expect(highest < head.slots, f"slot {highest} is not below `slots {head.slots}`")
+            state.check(operation)
+            operations.append(operation)
         except ValueError as error:
             raise BadInputError(
                 f"{source}:{number}: {error}", "the format is in `faultline list --workload-format`"
@@ -89,9 +117,11 @@ def parse(text: str, source: str) -> Workload:
     if state.at_begin is not None:
         raise BadInputError(f"{source}: ends in a transaction: commit or abort it first")
     if not operations:
-        missing = "`case`" if slots is not None else "`slots COUNT`" if is_versioned else "`workload 1`"
+        missing = "`case`" if head.slots else "`slots COUNT`" if head.is_versioned else "`workload 1`"
         raise BadInputError(f"{source}: ends before {missing}: the workload is empty")
-    workload = Workload("file", slots or 1, tuple(operations), layout=layout)
+    workload = Workload(
+        "file", head.slots, tuple(operations), layout=head.layout, is_lazy=head.is_lazy, growths=head.growths
+    )
     if workload.operation_count > MAX_OPERATIONS:
         raise BadInputError(f"{source}: {workload.operation_count} operations, expected at most {MAX_OPERATIONS}")
     return replace(workload, name=f"file:{workload.key}")

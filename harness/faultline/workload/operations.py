@@ -18,6 +18,7 @@ MAX_SLOTS = 65536
 MAX_OPERATIONS = (1 << 24) - 2
 """Object ids are 24 bits wide in the pattern (runner/protocol.h), 0 is none."""
 MAX_BYTES = 1 << 46
+MAX_GROWTHS = 65536
 MAX_THREADS = 63
 """Workers; threads have 16 bits in a trace, but no allocator is tried with more."""
 LAYOUTS = ("root", "names", "chain", "graph")
@@ -84,6 +85,10 @@ class Workload:
     """What the generator was asked for; 0 where the name says it all."""
     seed: int = 0
     layout: str = "root"
+    is_lazy: bool = False
+    """Its reopens, and recoveries, open lazily."""
+    growths: int | None = None
+    """How often files may grow, or be made, once a heap is there, before the disk is full; None: it never is."""
     schedule_seed: int = 0
     """Of the traced threads; never 0 where there are any, always 0 where there are none."""
 
@@ -117,6 +122,8 @@ class Workload:
 
     def text(self) -> str:
         head = ["workload 1", f"slots {self.slots}" + ("" if self.layout == "root" else f" {self.layout}")]
+        head += ["opens lazily"] if self.is_lazy else []
+        head += [] if self.growths is None else [f"growths {self.growths}"]
         return "\n".join([*head, *(operation.line() for operation in self.operations)]) + "\n"
 
     @property

@@ -14,11 +14,11 @@ JOINTS = {
     "pintools/trace.h": ("FL_TRACE_VERSION", 5, "30b5760ade508140"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
     "runner/recording.h": ("FL_RECORDING_VERSION", 3, "db3cd90f7f8656af"),
-    "include/adapter.h": ("FL_ADAPTER_ABI", 7, "ffcebf213a2e7548"),
+    "include/adapter.h": ("FL_ADAPTER_ABI", 8, "e9feaa4326473620"),
 }
 PROTOCOL = "runner/protocol.h"
 PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 14, "38888b4834a58873")
-REPORT_JOINT = ("FL_REPORT_VERSION", 9, "626fe8ebb5dbc53a")
+REPORT_JOINT = ("FL_REPORT_VERSION", 10, "d9eb5ecf6a9160c5")
 """Of the heap report alone: the oracle reads it."""
 
 

@@ -67,6 +67,54 @@ def test_tx_of_no_number_is_one_line(tmp_path: Path, name: str) -> None:
         catalogue.find(name, 0, 1, HEAP, Cache(tmp_path))
 
 
+def test_a_workload_may_open_lazily(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    lazy, at_once = (catalogue.find(name, 20, 1, HEAP, cache) for name in ("lazy:reopen", "reopen"))
+    assert (lazy.name, lazy.is_lazy, lazy.operations) == ("lazy:reopen", True, at_once.operations)
+    assert lazy.text() == at_once.text().replace("\ncase", "\nopens lazily\ncase", 1)
+    read = file_format.parse(lazy.text(), "text")
+    assert (read.is_lazy, read.text()) == (True, lazy.text())
+    assert catalogue.takes_ops("lazy:churn")
+    assert not catalogue.takes_ops("lazy:smoke")
+    assert catalogue.is_made_for_heap("lazy:ace:2")
+
+
+def test_a_workload_may_meet_a_full_disk(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    full = catalogue.find("full:3:lazy:churn", 20, 1, HEAP, cache)
+    assert (full.name, full.is_lazy, full.growths) == ("full:3:lazy:churn", True, 3)
+    assert full.text().startswith("workload 1\nslots 64\nopens lazily\ngrowths 3\ncase\n")
+    assert file_format.parse(full.text(), "text").text() == full.text()
+    assert catalogue.find("full:0:smoke", 0, 1, HEAP, cache).growths == 0
+    assert catalogue.takes_ops("lazy:full:2:churn")
+    with pytest.raises(BadInputError, match="expected full:N:NAME with N from 0 to 65536"):
+        catalogue.find("full:many:smoke", 0, 1, HEAP, cache)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lazy:", "lazy:nothing", "lazy:file:1234", "lazy:FILE", "lazy:ace", "lazy:smoke:3", "full:1", "full:", "full:1:x"],
+)
+def test_lazy_of_no_workload_is_one_line(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInputError, match="expected the name of a workload after lazy: or full:N:"):
+        catalogue.find(name, 20, 1, HEAP, Cache(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("workload 1\nslots 4\nopens\n", "text:3: expected `opens lazily`"),
+        ("workload 1\nslots 4\ncase\nopens lazily\n", "text:4: `opens lazily` after the first `case`"),
+        ("workload 1\nslots 4\ngrowths\n", "text:3: expected `growths COUNT`"),
+        ("workload 1\nslots 4\ngrowths 65537\n", "text:3: growths '65537': expected a number from 0 to 65536"),
+        ("workload 1\nslots 4\ncase\ngrowths 1\n", "text:4: `growths` after the first `case`"),
+    ],
+)
+def test_lazy_stands_below_the_slots(text: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        file_format.parse(text, "text")
+
+
 def test_a_file_that_ends_in_a_transaction_is_refused() -> None:
     with pytest.raises(BadInputError, match=r"text: ends in a transaction: commit or abort it first"):
         file_format.parse(HEAD + "begin\nallocate 0 8\n", "text")
@@ -284,6 +332,7 @@ def test_every_generator_is_found_by_its_name(cache: Cache) -> None:
     for name in catalogue.GENERATORS:
         if name == "FILE":
             continue
+        name = name.replace("NAME", "smoke").replace("full:N", "full:2")
         name = name.replace("N", "2" if name.startswith("ace") else "8").replace("K", "2").replace("A:B", "10:99")
         name = name.replace("M", "5")
         workload = catalogue.find(name, 40, 3, HEAP, cache)

@@ -14,6 +14,8 @@ import pytest
 
 from caches import cache_that_shares_builds
 from command_line import Faultline
+from foreign.cases import Case
+from foreign.foreign_project import project_of_case
 
 WORKLOAD = "workload 1\nslots 2\ncase\nallocate 0 64\nallocate 1 200\nfree 0\n"
 ABSOLUTE, LOST = "LOG_ABSOLUTE", "MISSING_FLUSH_LINK"
@@ -79,7 +81,7 @@ def test_it_is_judged_where_the_contract_promises_it_and_the_adapter_can(
     assert [finding["rule"] for finding in cell["findings"]] == rules
     why = ["promised and not judged: relocatable, without FL_CAN_RELOCATE"]
     assert promised(cell) == (why if promise and not rules else [])
-    assert ("FL015" in cell["certificate"]["rules_judged"]) == bool(rules)
+    assert ("FL015" in cell["certificate"]["rules_judged"]) == (promised(cell) == [])
 
 
 @pytest.mark.parametrize("hint", ["0x100000000000", "0x7e0000000000"], ids=["low", "near the end of addresses"])
@@ -106,6 +108,30 @@ def test_an_allocator_that_holds_at_multiples_of_an_alignment_says_so(
     cell = cell_of(faultline, other, "-w", workload, "--cache", tmp_path / ".faultline")
     assert {finding["rule"] for finding in cell["findings"]} == rules
     assert "FL015" in cell["certificate"]["rules_judged"]
+
+
+@pytest.mark.parametrize(
+    ("define", "engine", "broken"),
+    [
+        ("KEEPS_FUNCTION", "in-process", "FL001: recovery died of signal 11"),
+        ("KEEPS_FUNCTION", "traced", "FL001: recovery died of signal 11"),
+        ("KEEPS_DATA", "traced", "FL003: recovery answered corrupt"),
+    ],
+)
+def test_an_address_of_code_in_pm_is_found_and_its_token_shows_it_again(
+    faultline: Faultline, root: Path, tmp_path: Path, workload: Path, define: str, engine: str, broken: str
+) -> None:
+    place = project_of_case(Case("keeps", define, ""), root, tmp_path / "project") / "allocators" / "ways"
+    cache = cache_that_shares_builds(root, tmp_path / ".faultline").folder
+    cell = cell_of(faultline, place, "-w", workload, "--replay-engine", engine, "--cache", cache)
+    assert {finding["rule"] for finding in cell["findings"]} == {"FL015"}
+    assert "FL015" in cell["certificate"]["rules_judged"]
+    finding = cell["findings"][0]
+    assert finding["message"].startswith(f"with its code at another address, {broken}")
+    again = faultline("replay", finding["token"], "--cache", cache, cwd=place.parent)
+    assert again.returncode == 1, again.stderr
+    assert finding["id"] in again.stdout
+    assert "with its code at another address" in again.stdout
 
 
 def test_an_adapter_that_does_not_map_where_it_is_told_to_is_named(

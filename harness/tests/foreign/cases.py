@@ -298,10 +298,18 @@ def other_habits() -> Iterator[Case]:
     yield wrong("urandom_late", "IDENTITY_FILE IDENTITY_LATE", "the same, when the heap is complete already")
     yield right("early", "EARLY", "the head is read by pread before it is mapped")
     yield wrong("uncleared", "UNCLEARED", "memory from malloc is taken for zeros", "FL003", "FL010", "FL012")
+    for name, bytes_ in (("uncleared_locals", 1024), ("uncleared_deep_locals", 60000)):
+        about = f"the same of a local array of {bytes_} bytes"
+        yield wrong(name, f"UNCLEARED_LOCALS={bytes_}", about, "FL003", "FL010", "FL012")
     yield wrong("too_large", "TWICE", "a file of twice the limit", "FL011")
     yield right("aside", 'ASIDE=\\"owner\\"', "a file beside the heap's says whose it is")
     yield right("aside_opened", 'ASIDE=\\"owner\\" OPENED', "the same, which only an open makes")
     yield wrong("aside_mapped", 'ASIDE=\\"more\\" MAPPED', "a file of the heap that no walk names", "FL011")
+    for name, define in (("function", "KEEPS_FUNCTION"), ("data", "KEEPS_DATA")):
+        about = f"PM has the address of a {name} of the program" if name == "function" else "the same of a constant"
+        yield wrong(f"keeps_{name}", define, about, "FL015")
+        traced: dict[str, Any] = {"engine": "traced", "options": {"replay_engine": "traced"}}
+        yield wrong(f"keeps_{name}_traced", define, about, "FL015", **traced)
     yield right("jumps", "JUMPS", "operations that jump out")
     yield right("forks", "FORKS", "a child process while the heap is open")
     yield right("reserves", "RESERVES=(1ul<<36)", "a reservation of 64 GiB")

@@ -3,9 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from exploration.files_project import link_tool
+from faultline.base.cache import Cache
+from faultline.campaign.campaign import SilentWatcher, run_cells
+from faultline.campaign.results import CellResult, Results
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.workshop import Workshop
 from foreign.cases import Case
 
 HERE = Path(__file__).resolve().parent
@@ -42,22 +50,39 @@ threads = {threads}
 
 def project_of_case(case: Case, root: Path, place: Path) -> Path:
     """In the folder place, with what else is needed of the clone at root; returns place."""
-    folder = place / "allocators" / "ways"
+    threads = 2 if "WORKERS" in case.defines.split() else 1
+    add_build(place, "ways", case.defines, case.libraries, threads)
+    link_tool(root, place)
+    return place
+
+
+def explore_case(place: Path, cache: Cache, scripts: Path, workload: str, **options: Any) -> CellResult:
+    """What the project's allocator comes to. workload: the text of a file; options: of the cell."""
+    path = place / "ways.workload"
+    path.write_text(workload)
+    results = Results(place.with_name("results.sqlite"))
+    spec = CellSpec("ways", str(path), 0, 1, "complete", "px86", "clwb", **options)
+    workshop = Workshop(place, cache, Engine(scripts / "faultline-engine"))
+    [result] = run_cells(workshop, results, "run", [spec], 1, SilentWatcher())
+    results.close()
+    return result
+
+
+def add_build(place: Path, name: str, defines: str, libraries: Iterable[str] = (), threads: int = 1) -> Path:
+    """One more allocator of the project; returns its allocator.toml."""
+    folder = place / "allocators" / name
     folder.mkdir(parents=True)
     for source in (HERE / "ways").iterdir():
         (folder / source.name).symlink_to(source)
-    flags = (f'"-D{define}"' for define in case.defines.split())
-    libraries = (f'"{library}"' for library in case.libraries)
-    threads = 2 if "WORKERS" in case.defines.split() else 1
-    (folder / "allocator.toml").write_text(
-        DESCRIPTION.format(
-            name="ways",
-            sources='"adapter.c"',
-            adapter='"nothing.c"',
-            flags=", ".join(flags),
-            libraries=", ".join(libraries),
-            threads=threads,
-        )
+    flags = (f'"-D{define}"' for define in defines.split())
+    description = DESCRIPTION.format(
+        name=name,
+        sources='"adapter.c"',
+        adapter='"nothing.c"',
+        flags=", ".join(flags),
+        libraries=", ".join(f'"{library}"' for library in libraries),
+        threads=threads,
     )
-    link_tool(root, place)
-    return place
+    path = folder / "allocator.toml"
+    path.write_text(description)
+    return path

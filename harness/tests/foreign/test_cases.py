@@ -38,7 +38,8 @@ EACH_TIME = """
     load_by_name_unordered load_clone_number_unordered load_clone_instruction_unordered load_then_exec_number_unordered
     apply_in_thread_forgets apply_and_punch_forgets apply_by_pwrite apply_in_child_forgets
     apply_in_clone apply_in_clone_instruction msync_forgets store_sscanf
-    mutex getrandom jumps arena arena_opened_traced background uncleared takes too_large aside aside_opened aside_mapped
+    mutex getrandom jumps arena arena_opened_traced background uncleared uncleared_locals uncleared_deep_locals
+    takes keeps_function keeps_data_traced too_large aside aside_opened aside_mapped
 """
 """Those that stand for a kind; the others are asked in the nightly run."""
 STARTS_S = 10.0

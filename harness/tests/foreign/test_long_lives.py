@@ -11,13 +11,9 @@ from typing import Any
 import pytest
 
 from caches import cache_that_shares_builds
-from faultline.campaign.campaign import SilentWatcher, run_cells
-from faultline.campaign.results import CellResult, Results
-from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Engine
-from faultline.pipeline.workshop import Workshop
+from faultline.campaign.results import CellResult
 from foreign.cases import WORKLOAD, Case
-from foreign.foreign_project import project_of_case
+from foreign.foreign_project import explore_case, project_of_case
 
 Run = Callable[..., CellResult]
 
@@ -32,13 +28,7 @@ def run(root: Path, scripts: Path, tmp_path: Path) -> Run:
             project_of_case(Case("long_lives", defines, ""), root, place)
         description = place / "allocators" / "ways" / "allocator.toml"
         description.write_text(re.sub("slack_bytes = .*", f"slack_bytes = {slack_bytes}", description.read_text()))
-        (place / "ways.workload").write_text(WORKLOAD)
-        workshop = Workshop(place, cache, Engine(scripts / "faultline-engine"))
-        results = Results(tmp_path / "results.sqlite")
-        spec = CellSpec("ways", str(place / "ways.workload"), 0, 1, "complete", "px86", "clwb", **options)
-        [result] = run_cells(workshop, results, "run", [spec], 1, SilentWatcher())
-        results.close()
-        return result
+        return explore_case(place, cache, scripts, WORKLOAD, **options)
 
     return of
 

@@ -11,14 +11,10 @@ from pathlib import Path
 import pytest
 
 from caches import cache_that_shares_builds
-from faultline.campaign.campaign import SilentWatcher, run_cells
-from faultline.campaign.results import CellResult, Results
-from faultline.pipeline.cell import CellSpec
-from faultline.pipeline.engine import Engine
-from faultline.pipeline.workshop import Workshop
+from faultline.campaign.results import CellResult
 from faultline.report.terminal.campaigns import print_results
 from foreign.cases import Case
-from foreign.foreign_project import project_of_case
+from foreign.foreign_project import explore_case, project_of_case
 
 SHORT = "workload 1\nslots 1\ncase\nallocate 0 64\n"
 Run = Callable[..., CellResult]
@@ -30,14 +26,7 @@ def run(root: Path, scripts: Path, tmp_path: Path) -> Run:
 
     def of(defines: str, engine: str | None = None, time_s: float | None = None) -> CellResult:
         place = project_of_case(Case("not_run", defines, ""), root, tmp_path / "place")
-        (place / "ways.workload").write_text(SHORT)
-        workshop = Workshop(place, cache, Engine(scripts / "faultline-engine"))
-        results = Results(tmp_path / "results.sqlite")
-        workload = str(place / "ways.workload")
-        spec = CellSpec("ways", workload, 0, 1, "complete", "px86", "clwb", replay_engine=engine, time_limit_s=time_s)
-        [result] = run_cells(workshop, results, "run", [spec], 1, SilentWatcher())
-        results.close()
-        return result
+        return explore_case(place, cache, scripts, SHORT, replay_engine=engine, time_limit_s=time_s)
 
     return of
 

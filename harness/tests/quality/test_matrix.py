@@ -41,6 +41,7 @@ NOT_TOLD_APART = [
     {"HUGE_WITHOUT_RING", "NAME_NOT_FREEING"},
     {"CHUNK_SPLIT_ORDER", "CONVERT_ORDER"},
     {"GROWTH_ORDER", "SIZE_BEFORE_GROWTH"},
+    {"FREE_IGNORES_SCAN", "SCAN_FORGETS_KNOWN_RUN"},
     {"REPLAY_FORGETS_LAST", "USE_NOT_MARKED"},
     {"BOTTOM_NOT_CLEARED", "MAP_TRUSTED"},
     # They need no crash: the open of the closed heap answers that it is damaged.

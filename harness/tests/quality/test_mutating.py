@@ -509,7 +509,7 @@ def test_why_it_is_unknown_has_a_reason() -> None:
 def test_a_trial_that_came_to_its_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the outcomes that others are compared with; a shorter limit than it took does not take it."""
     monkeypatch.setattr(PreparedCell, "key", lambda self: f"cell {self.spec.nested}")
-    target = SimpleNamespace(allocator=SimpleNamespace(build=SimpleNamespace(helpers=[])))
+    target = SimpleNamespace(helpers=[])
     workshop = cast(Workshop, SimpleNamespace(cache=Cache(tmp_path / "cache")))
 
     def kept(folder: str, lines: list[int], nested: int = 0, limit_s: float | None = None) -> mutate._KeptTrial:

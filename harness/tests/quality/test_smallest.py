@@ -54,6 +54,9 @@ EACH_TIME = {
 }
 """Some that take seconds; the others are shown in the nightly run."""
 PINS: dict[tuple[str, str], tuple[int, int]] = {
+    ("nvm_malloc", "SCAN_FORGETS_KNOWN_RUN"): (1, 0),
+    ("nvm_malloc", "FREE_IGNORES_SCAN"): (1, 0),
+    ("nvm_malloc", "SCAN_SETTLES_EARLY"): (3, 0),
     ("nvm_malloc", "MISSING_FLUSH_LINK"): (1, 1),
     ("nvm_malloc", "WRONG_FLUSH_ADDRESS"): (1, 1),
     ("nvm_malloc", "MISSING_FENCE_RING"): (0, 1),

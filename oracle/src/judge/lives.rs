@@ -11,7 +11,7 @@ use crate::contract::Leaks;
 use crate::fact::{Change, Fact, Part, Step};
 use crate::report::{
     AbstractHeap, Block, BlockState, Contents, EMPTIED, EMPTIED_REOPENED, Life, Location, Place, REOPENED,
-    SECOND_RECOVERY, SectionKind, SlotEntry, Stage, Status, USE,
+    SECOND_RECOVERY, SectionKind, SlotEntry, Stage, Status, USE, WITHOUT_LOSS,
 };
 use crate::rule::{RuleId, RuleSet};
 
@@ -71,6 +71,9 @@ impl<'a> Judge<'a> {
                 _ => {}
             }
         }
+        if number == WITHOUT_LOSS && !self.judge_lazy_use(life) {
+            return;
+        }
         self.judge_reading(life, number);
         for contents in life.contents.iter().filter(|contents| contents.status == Status::Ok) {
             self.judge_contents(life, number, contents);
@@ -84,13 +87,36 @@ impl<'a> Judge<'a> {
     fn judge_reopen(&mut self, life: &Life, number: u16) -> bool {
         let recovery = recovery_phrase(number);
         match life.open {
-            Some(Status::Ok) => return true,
+            Some(Status::Ok) => return self.judge_settled(life, number),
             Some(status) => {
                 self.violate_answer(life, Step::new(number, SectionKind::Open), status, recovery);
             }
             None if self.is_cut_short(usize::from(number)) => {}
             None => self.unknown(format!("the heap report does not say what {recovery} answered")),
         }
+        false
+    }
+
+    /// FL003 and FL012: what a lazy open left must come to its end. False: it did not.
+    pub(super) fn judge_settled(&mut self, life: &Life, number: u16) -> bool {
+        let Some(status) = life.settled.filter(|status| *status != Status::Ok) else { return true };
+        let what = stage_phrase(number, Some(SectionKind::Settle));
+        self.violate_answer(life, Step::new(number, SectionKind::Settle), status, &what);
+        false
+    }
+
+    /// What failed in the use of a heap that was opened lazily and is not settled.
+    fn failed_lazy_use(&self) -> Option<(SectionKind, Status)> {
+        let life = self.report.life(WITHOUT_LOSS.into())?;
+        let drain = life.drain.as_ref().map(|drain| (SectionKind::Drain, drain.status));
+        drain.or(life.free_all.map(|status| (SectionKind::FreeAll, status)))
+    }
+
+    /// FL012 in that use. False: it failed, and contents may be anything.
+    fn judge_lazy_use(&mut self, life: &Life) -> bool {
+        let Some((section, status)) = self.failed_lazy_use() else { return true };
+        let what = stage_phrase(WITHOUT_LOSS, Some(section));
+        self.violate_answer(life, Step::new(WITHOUT_LOSS, section), status, &what);
         false
     }
 
@@ -166,6 +192,9 @@ impl<'a> Judge<'a> {
     fn judge_idempotence(&mut self, number: u16) {
         let earlier = if number == REOPENED { USE } else { 0 };
         let report = self.report;
+        if number == SECOND_RECOVERY && self.failed_lazy_use().is_some() {
+            return; // it recovers what that left
+        }
         if earlier == 0 && is_same_heap(&report.lives[0], &report.lives[usize::from(number)]) {
             return self.out.judged.insert(RuleId::NotIdempotent);
         }

@@ -58,6 +58,9 @@ impl<'a> Judge<'a> {
     pub(super) fn judge_first_part(&mut self, life: &'a Life) -> Option<FirstPart> {
         self.out.judged.insert(RuleId::RecoveryFailed);
         let entries = self.judge_slot_list(life)?;
+        if !self.judge_settled(life, 0) {
+            return None;
+        }
         if !self.judge_object_list(life) {
             return None;
         }

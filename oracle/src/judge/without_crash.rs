@@ -2,8 +2,8 @@
 //! What a crash did not do. A step of the probe that dies, hangs, calls exit or answers an error in a twin is the allocator's failure
 //! without a crash: a finding of its own, FL017. The same failure of a recovery is no finding of its crash state. It is no pass either.
 //!
-//! Equal are only the same step, and the same signal or status. Lives 0 to 2 go through nothing but what life 3 goes through first,
-//! and a twin has no lives 0 to 2: it is compared by its life 3.
+//! Equal are only the same step, and the same signal or status. A twin has no lives 0 to 2, and they go through nothing but what its life
+//! 3 does, which allocates and frees, too. A lazy open is settled in its life 4.
 
 use super::words::{message_about, recovery_phrase, signal_name, stage_of, twin_phrase};
 use super::{Judge, Subject};
@@ -88,6 +88,7 @@ fn refusals_of(number: u16, life: &Life) -> Vec<Failure> {
     let once = [
         (SectionKind::Open, life.open),
         (SectionKind::Slots, life.slots.as_ref().map(|slots| slots.status)),
+        (SectionKind::Settle, life.settled),
         (SectionKind::Objects, life.objects.as_ref().map(|objects| objects.status)),
         (SectionKind::Walk, life.walk.as_ref().map(|walk| walk.status)),
         (SectionKind::Check, life.check),

@@ -2,7 +2,7 @@
 //! Words for messages. Nothing is told apart by them.
 
 use crate::fact::EXECUTED_STEP;
-use crate::report::{EMPTIED, Life, Message, REOPENED, SECOND_RECOVERY, SectionKind, USE};
+use crate::report::{EMPTIED, Life, Message, REOPENED, SECOND_RECOVERY, SectionKind, USE, WITHOUT_LOSS};
 
 /// The life's text about this section as the tail of a message, one line.
 pub(super) fn message_about(life: &Life, kind: SectionKind) -> String {
@@ -53,11 +53,14 @@ pub(super) fn stage_of(life: u16, recovery: &str, stage: Option<SectionKind>) ->
         Some(SectionKind::Check) => "check",
         Some(SectionKind::Contents) => "reading the contents",
         Some(SectionKind::Drain) if life == REOPENED => return "the long use (life 4)".to_owned(),
+        Some(SectionKind::Drain) if life == WITHOUT_LOSS => "an allocation, before the heap is settled,",
         Some(SectionKind::Drain) => "the drain",
+        Some(SectionKind::FreeAll) if life == WITHOUT_LOSS => "a free, before the heap is settled,",
         Some(SectionKind::FreeAll) => "the freeing of all",
         Some(SectionKind::Maximal) => "the maximal allocation",
         Some(SectionKind::Close) => "close",
         Some(SectionKind::Message) => "the probe",
+        Some(SectionKind::Settle) => "settling the heap",
     };
     format!("{stage} after {recovery}")
 }

@@ -155,6 +155,12 @@ impl ReportBuilder {
         self.section(SectionKind::Check, status, 0, 0, &[])
     }
 
+    /// The end of a lazy open.
+    #[must_use]
+    pub fn settled(self, status: Status) -> Self {
+        self.section(SectionKind::Settle, status, 0, 0, &[])
+    }
+
     /// Contents: (slot, object id, from, to), or (slot, 0, offset of a word, the word).
     #[must_use]
     pub fn contents(self, entries: &[(u32, u32, u64, u64)]) -> Self {

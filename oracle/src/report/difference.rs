@@ -51,6 +51,7 @@ impl Differences<'_> {
             |life| life.slots.as_ref().map(|slots| slots.entries.as_slice()),
             |life, entry| format!("slot {} points to {}", entry.slot, place(life, entry.location())),
         );
+        self.value("settle", |life| life.settled.map(text));
         self.value("objects", |life| life.objects.as_ref().map(|objects| text(objects.status)));
         self.list(
             "objects",

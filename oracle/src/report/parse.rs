@@ -177,6 +177,7 @@ fn add_section(report: &mut HeapReport, section: &Section<'_>) -> Result<(), Rep
             life.unwalked = section.unwalked()?;
             Ok(())
         }
+        SectionKind::Settle => section.set(&mut life.settled, status),
         SectionKind::Check => section.set(&mut life.check, status),
         SectionKind::Contents => section.add_contents(life),
         SectionKind::Drain => {

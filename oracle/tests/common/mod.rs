@@ -216,6 +216,7 @@ impl Heap {
             ended_in: None,
             open: [Some(Status::Ok); LIFE_COUNT],
             has_recovered: None,
+            settled: [None; LIFE_COUNT],
             slots: std::array::from_fn(|_| self.slots()),
             slots_status: [Status::Ok; LIFE_COUNT],
             objects: Default::default(),
@@ -280,6 +281,8 @@ pub struct Probe {
     pub ended_in: Option<SectionKind>,
     pub open: [Option<Status>; LIFE_COUNT],
     pub has_recovered: Option<bool>,
+    /// Of lives that open lazily.
+    pub settled: [Option<Status>; LIFE_COUNT],
     pub slots: [Vec<(u32, u32, u64)>; LIFE_COUNT],
     pub slots_status: [Status; LIFE_COUNT],
     pub objects: [Option<Vec<ObjectEntry>>; LIFE_COUNT],
@@ -379,6 +382,9 @@ impl Probe {
             EMPTIED => return self.closed(self.emptying(builder), life),
             EMPTIED_REOPENED => return builder,
             _ => {}
+        }
+        if let Some(status) = self.settled[index] {
+            builder = builder.settled(status);
         }
         if life != 1 {
             builder = builder.slots_with(self.slots_status[index], u64::from(SLOTS + PROBE_SLOTS), &self.slots[index]);

@@ -10,6 +10,24 @@ use oracle::{Contract, OperationKind, RuleId, Status};
 // FL001, FL002
 
 #[test]
+fn what_a_lazy_open_leaves_must_come_to_its_end() {
+    let (script, heap) = two_objects();
+    for (life, rule, words) in [
+        (0, RuleId::RecoveryFailed, "settling the heap after recovery answered corrupt"),
+        (1, RuleId::RecoveryFailed, "settling the heap after recovery (life 1) answered corrupt"),
+        (4, RuleId::NotUsable, "settling the heap after the open after a clean close (life 4) answered corrupt"),
+    ] {
+        let mut probe = heap.probe();
+        probe.settled[life] = Some(Status::Ok);
+        assert_passes(&judged(&contract(), &script, &probe, &heap.memory()));
+        probe.settled[life] = Some(Status::Corrupt);
+        let judgement = judged(&contract(), &script, &probe, &heap.memory());
+        assert_breaks(&judgement, &[rule]);
+        assert!(judgement.violations[0].message.starts_with(words), "{judgement:?}");
+    }
+}
+
+#[test]
 fn a_recovery_that_dies_of_a_signal_crashed() {
     let (script, heap) = two_objects();
     let probe = heap.probe().ended(0, SectionKind::Open, Outcome::Signal(11));

@@ -13,7 +13,9 @@ use oracle::contract::OutOfMemory;
 use oracle::history::{Generation, OperationIndex, Phase};
 use oracle::{Contract, HeapShape, RuleId};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,7 +38,10 @@ pub struct Config {
     pub trace: PathBuf,
     runner: PathBuf,
     adapter: PathBuf,
-    /// The same adapter, built with hooks (`runner/protocol.h`): what `complete` runs. None: `complete` is not possible.
+    /// The adapter of another build, which recovers the heaps that the first one makes. None: that one does.
+    #[serde(default)]
+    upgrade: Option<PathBuf>,
+    /// What recovers, built with hooks (`runner/protocol.h`): what `complete` runs. None: `complete` is not possible.
     hooked_adapter: Option<PathBuf>,
     /// A part of it that was compiled without hooks: it cannot run in-process, where nobody would see what that loads.
     #[serde(default)]
@@ -175,6 +180,9 @@ struct Heap {
     slots: u32,
     /// Of the workload's slots; the runner knows which there are.
     slot_layout: String,
+    /// Heaps are opened lazily, as the workload says.
+    #[serde(default)]
+    is_lazy: bool,
     address_hint: u64,
     alignment: u64,
     smallest_bytes: u64,
@@ -264,6 +272,9 @@ pub struct Identity {
     pub flush: String,
 }
 
+/// Where the tracer has what a program loads: from 64 MiB on upwards. No program that is tested fills so much.
+const TRACED_CODE: Range<u64> = 64 << 20..1 << 30;
+
 fn one() -> u32 {
     1
 }
@@ -287,7 +298,7 @@ impl Config {
             std::fs::read_to_string(path).map_err(|error| bad_input(format!("{name}: cannot be read: {error}")))?;
         let config = Self::parse(&name.to_string(), &text)?;
         let files = [&config.runner, &config.adapter, &config.workload_file, &config.scratch];
-        for file in files.into_iter().chain(&config.hooked_adapter) {
+        for file in files.into_iter().chain(&config.hooked_adapter).chain(&config.upgrade) {
             if !file.exists() {
                 return Err(bad_input(format!(
                     "{}: not there, {name} names it; run `faultline build`",
@@ -336,7 +347,7 @@ impl Config {
 
     /// What was built for the trace.
     fn programs(&self) -> Vec<PathBuf> {
-        vec![self.adapter.clone(), self.runner.clone()]
+        [&self.adapter].into_iter().chain(&self.upgrade).chain([&self.runner]).cloned().collect()
     }
 
     /// What sites are called.
@@ -520,6 +531,47 @@ impl Config {
         self.heap.relocates
     }
 
+    /// `runner twins` of the workload: what the first build makes, opened by the one that recovers.
+    pub fn twins_command(&self, options: &ServerOptions) -> Command {
+        let made = ServerOptions { adapter: self.adapter.clone(), ..options.clone() };
+        let mut command = made.command("twins");
+        command.arg("--workload").arg(&self.workload_file).stdin(Stdio::null());
+        if let Some(upgrade) = &self.upgrade {
+            command.arg("--opened-by").arg(upgrade);
+        }
+        command
+    }
+
+    /// As [`Config::server`], where the heap was made, if this one recovers it elsewhere.
+    ///
+    /// # Errors
+    /// As [`Config::server`].
+    pub fn heap_in_place_server(&self) -> Result<Option<ServerOptions>, EngineError> {
+        if !self.relocates() {
+            return Ok(None);
+        }
+        Ok(Some(ServerOptions { relocated_by: None, ..self.server("heap-in-place")? }))
+    }
+
+    /// As [`Config::server`], with the target's code where it was in the trace. None: there is no tracer, and nothing else has it there; or
+    /// other code recovers.
+    ///
+    /// # Errors
+    /// As [`Config::server`].
+    pub fn code_in_place_server(&self) -> Result<Option<ServerOptions>, EngineError> {
+        if self.tracer.is_empty() || self.upgrade.is_some() {
+            return Ok(None);
+        }
+        let server = self.server("code-in-place")?;
+        Ok(Some(ServerOptions { tracer: self.tracer.clone(), is_code_in_place: true, ..server }))
+    }
+
+    /// Whether the word could be an address of the program, of its code or its data, in the trace.
+    pub fn may_be_of_code(&self, word: u64) -> bool {
+        let heap = self.heap.address_hint..self.heap.address_hint + self.heap.limit_bytes;
+        TRACED_CODE.contains(&word) && !heap.contains(&word)
+    }
+
     /// As [`Config::server`]; first parts of the probe are run in one process with others.
     ///
     /// # Errors
@@ -552,12 +604,13 @@ impl Config {
         Ok(ServerOptions {
             runner: self.runner.clone(),
             tracer: Vec::new(),
-            adapter: self.adapter.clone(),
+            adapter: self.upgrade.as_ref().unwrap_or(&self.adapter).clone(),
             scratch,
             heap_bytes: self.heap.heap_bytes,
             limit_bytes: self.heap.limit_bytes,
             slots: self.heap.slots,
             slot_layout: self.heap.slot_layout.clone(),
+            is_lazy: self.heap.is_lazy,
             address_hint: self.heap.address_hint,
             cpu_limit_ms: self.limits.cpu_limit_ms,
             wall_limit_ms: self.limits.wall_limit_ms,
@@ -566,6 +619,7 @@ impl Config {
             is_batched: false,
             is_unchecked: false,
             relocated_by: self.heap.relocates.then_some(self.contract.mapping_alignment),
+            is_code_in_place: false,
             printed: None,
             ends_when_full: self.contract.out_of_memory == OutOfMemory::Ends,
             seed: self.seed,

@@ -33,7 +33,7 @@ pub fn explore(task: &Task, whole: &mut Whole, output: &mut Output) -> Result<()
 }
 
 /// Crash positions in order, one in each of so many stretches of the trace behind its first creation, and the last position of all.
-fn positions(trace: &Trace, count: u32, seed: u64) -> Vec<u32> {
+pub fn positions(trace: &Trace, count: u32, seed: u64) -> Vec<u32> {
     let is_created =
         |kind: &EventKind| matches!(kind, EventKind::OperationReturn { kind: OperationKind::Create, status: 0, .. });
     let Some(created) = trace.events.iter().position(|event| is_created(&event.kind)) else { return Vec::new() };
@@ -49,7 +49,7 @@ fn positions(trace: &Trace, count: u32, seed: u64) -> Vec<u32> {
 }
 
 /// A number that looks random (splitmix64).
-fn mixed(seed: u64, number: u64) -> u64 {
+pub fn mixed(seed: u64, number: u64) -> u64 {
     let mut x = (seed ^ number << 32).wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -5,9 +5,9 @@ use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::heap::case::CrashedHeap;
 use crate::recovery::content::ImageContent;
-use crate::recovery::recoverer::Recoverer;
+use crate::recovery::recoverer::{Moved, Recoverer};
 use crashgen::replay::Probe;
-use oracle::{Judgement, RuleId, TwinSet, Violation, judge};
+use oracle::{Judgement, RuleId, TwinSet, Verdict, Violation, judge};
 
 /// What heaps are judged by.
 #[derive(Clone, Copy)]
@@ -69,8 +69,9 @@ impl Judge<'_> {
         Ok(judgement)
     }
 
-    /// What a heap that is recovered at other addresses breaks, and the same heap where it was made does not, breaks FL015: the violation
-    /// says what. It is asked of a finding, not of each state: it takes an isolated recovery.
+    /// What a heap breaks that is recovered with itself or the code at another address, and the same heap with one of them where the workload
+    /// had it does not, breaks FL015: the violation says what. It is asked of a finding, not of each state: it takes an isolated recovery, and a
+    /// traced one where the image has a word that may be an address of code.
     ///
     /// # Errors
     /// When a server does not start, ended or sent no report.
@@ -81,18 +82,35 @@ impl Judge<'_> {
         heap: CrashedHeap,
         violations: &mut [Violation],
     ) -> Result<(), EngineError> {
-        if violations.is_empty() || !self.config.relocates() {
-            return Ok(());
-        }
-        let there = self.judge(recoverer.where_it_was_made(self.config)?, probe, heap)?;
-        let is_there = |violation: &Violation| there.violations.iter().any(|one| one.broken() == violation.broken());
-        if there.unknown.is_empty() {
-            for violation in violations.iter_mut().filter(|violation| !is_there(violation)) {
-                violation.message = format!("mapped at another address, {}: {}", violation.rule, violation.message);
-                violation.rule = RuleId::NotRelocatable;
+        let CrashedHeap { image, history } = heap;
+        for what in [Moved::Heap, Moved::Code] {
+            let is_known = violations.iter().all(|violation| violation.rule == RuleId::NotRelocatable);
+            if is_known || (what == Moved::Code && !image.words().any(|word| self.config.may_be_of_code(word))) {
+                continue;
+            }
+            let Some(in_place) = recoverer.in_place(what, self.config)? else { continue };
+            let there = self.judge(in_place, probe, CrashedHeap { image, history })?;
+            let came_to_its_end = |violation: &Violation| !ENDS.contains(&violation.broken());
+            if there.verdict() != Verdict::Unknown && there.violations.iter().all(came_to_its_end) {
+                name_what_is_not_there(violations, what, &there);
             }
         }
         Ok(())
+    }
+}
+
+/// What keeps a recovery from showing anything else.
+const ENDS: [RuleId; 2] = [RuleId::RecoveryCrashed, RuleId::RecoveryHung];
+
+fn name_what_is_not_there(violations: &mut [Violation], moved: Moved, in_place: &Judgement) {
+    let how = match moved {
+        Moved::Heap => "mapped at another address",
+        Moved::Code => "with its code at another address",
+    };
+    let is_there = |violation: &Violation| in_place.violations.iter().any(|one| one.broken() == violation.broken());
+    for violation in violations.iter_mut().filter(|violation| !is_there(violation)) {
+        violation.message = format!("{how}, {}: {}", violation.rule, violation.message);
+        violation.rule = RuleId::NotRelocatable;
     }
 }
 

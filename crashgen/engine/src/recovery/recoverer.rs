@@ -37,6 +37,15 @@ struct Stages {
     of_others: OnceCell<Rc<HeapReport>>,
 }
 
+/// What is at another address in recoveries than in the workload.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moved {
+    /// The heap, where the contract says that it may be mapped anywhere.
+    Heap,
+    /// The target's code, always: loaders choose where it goes.
+    Code,
+}
+
 /// A replay server with a memory.
 pub struct Recoverer {
     server: ReplayServer,
@@ -60,8 +69,8 @@ pub struct Recoverer {
     referee: Option<Referee>,
     /// Runs that it was shown.
     refereed: u64,
-    /// Of a heap that is relocated. Started when it is first asked.
-    where_it_was_made: Option<Box<Recoverer>>,
+    /// Who recovers with the heap, or the code, where the workload had it. Started when they are first asked.
+    in_place: BTreeMap<Moved, Box<Recoverer>>,
 }
 
 impl Recoverer {
@@ -83,20 +92,24 @@ impl Recoverer {
             memoised: 0,
             referee: None,
             refereed: 0,
-            where_it_was_made: None,
+            in_place: BTreeMap::new(),
         })
     }
 
-    /// Who recovers heaps where they were made, if this one does so at other addresses.
+    /// Who recovers with that where the workload had it. None: this one does, or nobody can.
     ///
     /// # Errors
     /// When its server does not start.
-    pub fn where_it_was_made(&mut self, config: &Config) -> Result<&mut Self, EngineError> {
-        if self.where_it_was_made.is_none() {
-            let options = ServerOptions { relocated_by: None, ..config.server("where-it-was-made")? };
-            self.where_it_was_made = Some(Box::new(Self::start(&options, self.whole)?));
+    pub fn in_place(&mut self, what: Moved, config: &Config) -> Result<Option<&mut Self>, EngineError> {
+        if !self.in_place.contains_key(&what) {
+            let options = match what {
+                Moved::Heap => config.heap_in_place_server()?,
+                Moved::Code => config.code_in_place_server()?,
+            };
+            let Some(options) = options else { return Ok(None) };
+            self.in_place.insert(what, Box::new(Self::start(&options, self.whole)?));
         }
-        Ok(self.where_it_was_made.as_mut().expect("it was started"))
+        Ok(self.in_place.get_mut(&what).map(|recoverer| &mut **recoverer))
     }
 
     /// The same, with a referee.

@@ -42,8 +42,7 @@ pub struct MadeTwins {
 /// When the runner cannot be started.
 pub fn make(config: &Config, trace: &Trace, deadline: Option<Instant>) -> Result<MadeTwins, EngineError> {
     let options = config.server("twins")?;
-    let mut command = options.command("twins");
-    command.arg("--workload").arg(&config.workload_file).stdin(Stdio::null());
+    let mut command = config.twins_command(&options);
     let plan = is_threaded(trace).then(|| Plan::of(config.contract.durable, trace)).transpose()?;
     let bound = plan.as_ref().and_then(Plan::bound);
     if let Some(plan) = &plan {

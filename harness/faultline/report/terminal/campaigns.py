@@ -52,6 +52,8 @@ def print_cell(console: Console, result: CellResult, is_alone: bool) -> None:
         print_line(console, f"{result.spec.name}: ", "yellow", f"{reason.word}: {reason.why}")
         if reason.next:
             print_line(console, "  hint: ", "cyan", reason.next)
+    if result.recovered_by:
+        print_line(console, f"{result.spec.name}: ", "", f"the build of {result.recovered_by} recovered the heaps")
     if result.certificate is not None and result.certificate.fallback is not None:
         certificate = result.certificate
         ran = f"strategy {certificate.strategy} ran in the {certificate.engine} engine: {certificate.fallback}"

@@ -74,7 +74,7 @@ static const char *message(void) { return reason; }
  *
  * FAILS: where; FAILS_BY: how; FAILS_FROM: from which time on in this process, counted from 0 */
 
-enum place { in_nothing, in_create, in_allocate, in_free, in_close, in_open, when_full };
+enum place { in_nothing, in_create, in_allocate, in_free, in_close, in_open, in_step, when_full };
 #ifndef FAILS
 #define FAILS in_nothing
 #endif
@@ -207,11 +207,167 @@ static int has_been_checked(void) {
     return 0;
 }
 
+/* KEEPS_FUNCTION, KEEPS_DATA: PM has the address of something of the program. */
+typedef int answer_of(void);
+WAY __attribute__((noinline)) int seven(void) { return 7; }
+WAY const int eight = 8;
+
+static int keeps_right(const struct head *head) {
+    (void)head;
+#if defined(KEEPS_FUNCTION)
+    return ((answer_of *)(uintptr_t)head->kept)() == 7;
+#elif defined(KEEPS_DATA)
+    return head->kept == (uintptr_t)&eight;
+#else
+    return 1;
+#endif
+}
+
+static void keep(struct head *head) {
+    (void)head;
+#if defined(KEEPS_FUNCTION)
+    head->kept = (uintptr_t)seven;
+#elif defined(KEEPS_DATA)
+    head->kept = (uintptr_t)&eight;
+#endif
+}
+
+/* NEWER: version 1 of the format has slot_count once more. An open makes it of version 0. NEWER_EARLY: says so before it has. */
+static void make_newer(struct fl_heap *heap) {
+    (void)heap;
+#if defined(NEWER)
+#if defined(NEWER_EARLY)
+    set(heap, &heap->head->version, 1);
+#endif
+    set(heap, &heap->head->count_again, heap->head->slot_count);
+    set(heap, &heap->head->version, 1);
+#endif
+}
+
+static int upgrade(struct fl_heap *heap) {
+    (void)heap;
+#if defined(LIBRARY) /* of either build, by one name */
+    extern int library_version(void);
+    if (heap->head->version < (unsigned)library_version())
+        return fail(FL_CORRUPT, "made by an old library");
+#endif
+#if defined(NEWER_REFUSES)
+    if (heap->head->version == 0)
+        return fail(FL_CORRUPT, "made by an old version");
+#endif
+#if defined(NEWER)
+    if (heap->head->version == 0)
+        make_newer(heap);
+    if (heap->head->count_again != heap->head->slot_count)
+        return fail(FL_CORRUPT, "it is in no version");
+#endif
+    return FL_OK;
+}
+
+/* ---- later than open ----
+ *
+ * LAZY: a lazy open leaves it to steps to find out which units are used, BY_THREAD to a thread. An allocation waits for that.
+ * Each piece changes a and b, in order. LAZY_B_FIRST: b is persisted first. LAZY_TAKES_EARLY: an allocation does not wait. LAZY_ROLLS_BACK: a lazy open forgets the record, which another applies. LAZY_REFUSES: the
+ * last slot, where a lazy open applied one */
+
+static int use_slot(struct fl_heap *heap, uint64_t run);
+
+static void order_later(struct fl_heap *heap) {
+    (void)heap;
+#if defined(LAZY_B_FIRST)
+    uint64_t next = heap->head->a + 1;
+    set(heap, &heap->head->b, next);
+    set(heap, &heap->head->a, next);
+#elif defined(LAZY)
+    order(heap);
+#endif
+}
+
+static int use_slots(struct fl_heap *heap, uint64_t end) {
+    if (heap->is_lazy && heap->found >= heap->head->slot_count)
+        return FL_OK;
+    int status = FL_OK;
+    if (end > heap->head->slot_count)
+        end = heap->head->slot_count;
+    for (; status == FL_OK && heap->found < end; heap->found++)
+        status = use_slot(heap, heap->head->slots[heap->found]);
+    if (heap->is_lazy)
+        order_later(heap);
+#if defined(LAZY_REFUSES)
+    if (heap->is_lazy && heap->has_applied && end == heap->head->slot_count)
+        return refusal();
+#endif
+    return status;
+}
+
+WAY void *find_slots(void *of) {
+    use_slots(of, UINT64_MAX);
+    return NULL;
+}
+
+static int settle(struct fl_heap *heap) {
+#if defined(BY_THREAD)
+    if (heap->has_finder)
+        must(pthread_join(heap->finder, NULL) == 0);
+    heap->has_finder = false;
+#endif
+    return use_slots(heap, UINT64_MAX);
+}
+
+WAY int step(fl_heap *heap, int *is_settled) {
+    if (fails(in_step))
+        return refusal();
+    int status = use_slots(heap, heap->found + 300);
+    *is_settled = heap->found == heap->head->slot_count;
+    return status;
+}
+
+static int begin_later(struct fl_heap *heap) {
+    (void)heap;
+#if defined(BY_THREAD)
+    heap->has_finder = true;
+    must(pthread_create(&heap->finder, NULL, find_slots, heap) == 0);
+#endif
+    return FL_OK;
+}
+
+#if !defined(LAZY)
+#define FOR_LAZY 0u
+#define settle_function NULL
+#define step_function NULL
+#else
+#define FOR_LAZY FL_CAN_SETTLE
+#define settle_function settle
+#if defined(BY_THREAD)
+#define step_function NULL
+#else
+#define step_function step
+#endif
+#endif
+
+static void apply_record(struct fl_heap *heap) {
+#if defined(LAZY_ROLLS_BACK)
+    if (heap->is_lazy) {
+        be_done(heap);
+        return;
+    }
+#endif
+    heap->has_applied = true;
+    JOIN(apply_, APPLY)(heap);
+}
+
 static int recover(struct fl_heap *heap) {
     struct both found = {0};
+#if defined(ASSERTS)
+    must(heap->head->slot_count < 10000);
+#endif
     if (has_been_checked())
         return FL_OK;
     JOIN(load_, LOAD)(heap, &found);
+    if (!keeps_right(heap->head))
+        return fail(FL_CORRUPT, "another program's heap");
+    if (upgrade(heap) != FL_OK)
+        return FL_CORRUPT;
 #if defined(SPINS) /* for ever, without a system call, and without an access to memory */
     if (found.b > found.a)
         for (;;)
@@ -227,7 +383,7 @@ static int recover(struct fl_heap *heap) {
 #endif
     put_together(heap);
     if (heap->head->record.is_valid != 0)
-        JOIN(apply_, APPLY)(heap);
+        apply_record(heap);
     return FL_OK;
 }
 
@@ -275,6 +431,8 @@ static void unlock(struct fl_heap *heap) {
 static int close_heap(struct fl_heap *heap) {
     if (heap->used != NULL && fails(in_close))
         return refusal();
+    if (heap->has_finder)
+        settle(heap);
 #if defined(BACKGROUND)
     end_background();
 #endif
@@ -387,6 +545,13 @@ static int begin(const struct fl_heap_options *options, int flags, struct fl_hea
 #else
     heap->used = calloc(1, heap->units);
 #endif
+#if defined(UNCLEARED_LOCALS) /* the stack often has zeros where it was never deep */
+    if (flags == 0) {
+        char used[UNCLEARED_LOCALS];
+        __asm__ volatile("" : : "r"(used) : "memory");
+        memcpy(heap->used, used, heap->units < sizeof used ? heap->units : sizeof used);
+    }
+#endif
     return FL_OK;
 }
 
@@ -414,6 +579,12 @@ static int create(const struct fl_heap_options *options, fl_heap **out) {
     make_identity(heap->head);
 #endif
     make_lock(heap);
+    keep(heap->head);
+    make_newer(heap);
+#if defined(LIBRARY)
+    extern int library_version(void);
+    heap->head->version = (unsigned)library_version();
+#endif
     persist(heap, heap->head, sizeof *heap->head);
     set(heap, &heap->head->magic, MAGIC);
 #if defined(IDENTITY_LATE)
@@ -455,10 +626,11 @@ static int open_heap(const struct fl_heap_options *options, fl_heap **out) {
         make_lock(heap);
 #endif
         lock(heap);
+        heap->is_lazy = (options->flags & FL_OPEN_LAZY) != 0;
         status = recover(heap);
         count_open(heap);
-        for (uint64_t i = 0; status == FL_OK && i < heap->head->slot_count; i++)
-            status = use_slot(heap, heap->head->slots[i]);
+        if (status == FL_OK)
+            status = heap->is_lazy ? begin_later(heap) : settle(heap);
 #if defined(LOSES) /* so many units, by each open */
         memset(heap->used + heap->units - LOSES, 1, LOSES);
 #endif
@@ -476,6 +648,9 @@ static uint64_t take(struct fl_heap *heap, uint64_t bytes) {
             return heap->last = (unit + 1 - count) | count << 32;
         }
     }
+#if defined(ENDS_WHEN_FULL)
+    abort();
+#endif
     return 0;
 }
 
@@ -524,6 +699,10 @@ static void take_snapshot(struct fl_heap *heap) { (void)heap; }
 #endif
 
 static int allocate_run(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+#if !defined(LAZY_TAKES_EARLY)
+    if (heap->is_lazy && settle(heap) != FL_OK)
+        return FL_ERROR;
+#endif
     uint64_t run = taken(take_some(heap, bytes));
     if (run == 0 && fails(when_full))
         return refusal();
@@ -551,6 +730,8 @@ static int allocate(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, 
 static int free_slot(fl_heap *heap, uint32_t slot) {
     if (fails(in_free))
         return refusal();
+    if (heap->has_finder)
+        settle(heap);
     lock(heap);
     uint64_t run = heap->head->slots[slot];
     take_apart(heap, run);
@@ -562,6 +743,10 @@ static int free_slot(fl_heap *heap, uint32_t slot) {
 }
 
 static int move_run(struct fl_heap *heap, uint32_t slot, uint64_t old, uint64_t bytes, fl_fill fill, void *context) {
+#if !defined(LAZY_TAKES_EARLY)
+    if (heap->is_lazy && settle(heap) != FL_OK)
+        return FL_ERROR;
+#endif
     uint64_t before = heap->head->slots[slot], run = taken(take(heap, bytes)), kept = old < bytes ? old : bytes;
     if (run == 0)
         return fail(FL_OUT_OF_MEMORY, "full");
@@ -622,7 +807,7 @@ const struct fl_adapter *faultline_adapter(void) {
     static const struct fl_adapter table = {.abi_version = FL_ADAPTER_ABI,
                                             .struct_size = sizeof table,
                                             .name = "ways",
-                                            .capabilities = FL_CAN_WALK | FOR_THREADS,
+                                            .capabilities = FL_CAN_WALK | FOR_THREADS | FOR_LAZY,
                                             .create = create,
                                             .open = open_heap,
                                             .close = close_heap,
@@ -632,6 +817,8 @@ const struct fl_adapter *faultline_adapter(void) {
                                             .read_slot = read_slot,
                                             .file_name = file_name,
                                             .message = message,
+                                            .settle = settle_function,
+                                            .step = step_function,
                                             .thread_attach = thread_comes_or_goes,
                                             .thread_detach = thread_comes_or_goes,
                                             .walk = walk};

@@ -2,7 +2,7 @@
  *
  * heap.h - the heap of adapter.c, as the ways to store, persist, load and recover (the other headers) see it.
  *
- *     OS page 0   line 0: magic, slot_count, identity, sum, opens    line 1: a    line 2: b    line 3: lock
+ *     OS page 0   line 0: magic, slot_count, identity, sum, opens, kept, version   line 1: a, count_again    line 2: b    line 3: lock
  *                 lines 8 to 11: two copies of a wide value, each across two lines
  *     OS page 1   the redo record, and the undo log
  *     from 2 on   slots: unit | units << 32, 0 where empty; then units of 64 bytes
@@ -12,6 +12,7 @@
 
 #include "adapter.h"
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -41,8 +42,8 @@ struct wide {
 };
 
 struct head {
-    uint64_t magic, slot_count, identity[2], sum, opens, spare[2];
-    uint64_t a, spare_a[7];
+    uint64_t magic, slot_count, identity[2], sum, opens, kept, version;
+    uint64_t a, count_again, spare_a[6];
     uint64_t b, spare_b[7];
     uint64_t spin, spare_spin[7];
     pthread_mutex_t lock;
@@ -59,6 +60,9 @@ struct fl_heap {
     uint64_t bytes, first, units;
     uint64_t taken, last; /* how many runs since it was opened, and which came last */
     uint8_t *used; /* by unit */
+    uint64_t found; /* slots whose units are in it */
+    bool is_lazy, has_applied, has_finder;
+    pthread_t finder;
     int fd;
     char path[4200];
 };

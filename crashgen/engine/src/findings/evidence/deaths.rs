@@ -12,7 +12,6 @@ use crashgen::symbols::Symbol;
 use oracle::history::OperationIndex;
 use serde::Serialize;
 use std::path::PathBuf;
-use std::process::Stdio;
 
 /// As it is printed.
 #[derive(Clone, Debug, Serialize)]
@@ -62,10 +61,10 @@ pub fn end_of_twin(config: &Config, operation: OperationIndex, is_hung: bool) ->
 
 fn twin_end(config: &Config, operation: OperationIndex, is_hung: bool) -> Result<End, EngineError> {
     let options = keeping_printed(config, "twin-deaths")?;
-    let mut command = options.command("twins");
-    command.arg("--workload").arg(&config.workload_file).arg("--death-of").arg(operation.to_string());
+    let mut command = config.twins_command(&options);
+    command.arg("--death-of").arg(operation.to_string());
     let errors = options.errors(&mut command);
-    let output = errors.and_then(|errors| command.stdin(Stdio::null()).stderr(errors).output());
+    let output = errors.and_then(|errors| command.stderr(errors).output());
     let output = output.map_err(|error| EngineError::Infrastructure(format!("the twin's end: {error}")))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let calls: Vec<(PathBuf, u64)> = text.lines().filter_map(call_of).collect();
