@@ -239,7 +239,6 @@ static int check(fl_heap *heap) {
     return status_of(nvmalloc_heap_check(heap->heap));
 }
 
-static int settle(fl_heap *heap) { return (void)heap, FL_OK; /* nothing is lazy */ }
 static int thread_attach(fl_heap *heap) { return (void)heap, FL_OK; }
 static int thread_detach(fl_heap *heap) { return (void)heap, FL_OK; }
 
@@ -248,7 +247,7 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .abi_version = FL_ADAPTER_ABI,
         .struct_size = sizeof(struct fl_adapter),
         .name = "nvmalloc",
-        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_SETTLE | FL_CAN_THREADS | FL_CAN_RELOCATE,
+        .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_THREADS | FL_CAN_RELOCATE,
         .create = create,
         .open = open_heap,
         .close = close_heap,
@@ -262,7 +261,6 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
         .walk = walk_heap,
         .check = check,
         .bounds = bounds,
-        .settle = settle,
         .thread_attach = thread_attach,
         .thread_detach = thread_detach,
     };

@@ -12,7 +12,9 @@ use base::config::Config;
 use base::error::{EngineError, bad_input};
 use base::output::Output;
 use clap::{Parser, Subcommand};
-use commands::{bench, calls, dump, lists, litmus, places, replay, shrink, states, store_log, trace_info, yardstick};
+use commands::{
+    bench, calls, damage, dump, lists, litmus, places, replay, shrink, states, store_log, trace_info, yardstick,
+};
 use crashgen::replay::Probe;
 use crashgen::symbols::Symbols;
 use crashgen::token::Witness;
@@ -144,6 +146,17 @@ enum Command {
         #[arg(long)]
         full: bool,
     },
+    /// Damage heaps of a trace, and print what recovery makes of them, as JSON.
+    Damage {
+        /// Configuration file (JSON).
+        config: PathBuf,
+        /// Of each kind at each crash position, at most.
+        #[arg(long, default_value_t = 100)]
+        at_most: usize,
+        /// This one alone.
+        #[arg(long)]
+        only: Option<String>,
+    },
     /// Print what there is, as JSON: persistency models, strategies and rules.
     Lists,
     /// Compare litmus tests with the persistency model.
@@ -192,6 +205,12 @@ fn execute(command: Command) -> Result<u8, EngineError> {
             let config = Config::read(&config)?.for_rule(&witness.rule);
             let trace = Trace::read(&config.trace)?;
             Ok(shrink::shrink(&config, &trace, &witness, &mut Output::default())?.exit_code())
+        }
+        Command::Damage { config, at_most, only } => {
+            let config = Config::read(&config)?;
+            let trace = Trace::read(&config.trace)?;
+            damage::damage(&config, &trace, at_most, only.as_deref(), &mut Output::default())?;
+            Ok(0)
         }
         Command::BenchReplay { config } => {
             let config = Config::read(&config)?;

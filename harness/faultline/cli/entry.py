@@ -27,6 +27,7 @@ COMMANDS = (
     "bisect",
     "bisect-step",
     "build",
+    "damage",
     "doctor",
     "explain",
     "export",

@@ -87,6 +87,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "import": (("nosuch", "--out", "trace"), ("", "--out", "--base", "--engine")),
     "export": (("nosuch", "--out", "log"), ("", "--out", "--folder", "--engine")),
     "list": ((), ("", "--engine")),
+    "damage": (("nosuch",), ("-w", "--at-most", "--only", "")),
     "mutate": (("nosuch",), ("-w", "--time", "--jobs", "")),
     "trace": (("nosuch", "-w", "smoke"), ("--out", "--protect", "--engine-config", "")),
     "wear": ((), ("", "--out")),

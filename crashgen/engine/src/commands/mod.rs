@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod calls;
+pub mod damage;
 pub mod dump;
 pub mod lists;
 pub mod litmus;

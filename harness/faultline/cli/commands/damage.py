@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`faultline damage`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from faultline.base.config import DEFAULT_STRATEGY
+from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN
+from faultline.cli import completion
+from faultline.cli.cells import cell_spec
+from faultline.cli.options import WORKLOAD_NAMES, allocator_argument, json_option, variant_options, workshop_options
+from faultline.cli.output import print_json
+from faultline.cli.values import SECONDS
+from faultline.pipeline.prepared import build_cell, find_workload, trace_cell
+from faultline.pipeline.workshop import Workshop
+from faultline.report.terminal.damage import print_damage
+from faultline.study.damage import damage
+
+AT_MOST = 100
+
+
+@click.command("damage")
+@allocator_argument
+@click.option(
+    "--workload",
+    "-w",
+    metavar="W",
+    default="churn",
+    show_default=True,
+    shell_complete=completion.workloads,
+    help=f"One of {WORKLOAD_NAMES}.",
+)
+@variant_options
+@click.option(
+    "--at-most",
+    type=click.IntRange(1),
+    default=AT_MOST,
+    show_default=True,
+    metavar="N",
+    help="Damages of each kind at each crash position; of more, N are drawn with --seed.",
+)
+@click.option("--time", "time_s", type=SECONDS, metavar="S", help="Stop after S seconds.")
+@click.option("--only", metavar="DAMAGE", help="This one alone, as the output names it.")
+@workshop_options
+@json_option
+def command(
+    workshop: Workshop,
+    allocator: str,
+    workload: str,
+    at_most: int,
+    time_s: float | None,
+    only: str | None,
+    as_json: bool,
+    **variant: Any,
+) -> int:
+    """Damage heaps, and say what recovery makes of it.
+
+    The heaps are those of four crash positions of the workload, the last one among them, with every store persisted. One thing is
+    damaged at a time: a bit is flipped, anywhere or in the header of a heap block, a line is zeros, a line is as it was before it
+    was written last (the write was lost), a word is what a stray store left, a file is cut short or missing. Objects are left
+    alone: no allocator knows what is in them.
+
+    Each damaged heap is run through the probe script. harmless: no rule minds. detected: open or the allocator's check answers an
+    error. given up: objects or room are gone, and the rest is right. silent: something is wrong, and nothing says so. dies,
+    hangs: recovery or the use of the heap does.
+
+    What the contract promises to detect (`detects`) must not be silent, die or hang: exit code 1 (FL016). An allocator that
+    promises nothing has no verdict.
+    """
+    spec = cell_spec(allocator, workload, **variant, strategy=DEFAULT_STRATEGY, model="px86", time_limit_s=time_s)
+    target = build_cell(workshop, spec, needs_hooks=False)
+    report = damage(trace_cell(workshop, spec, target, find_workload(workshop, spec)), at_most, only)
+    if as_json:
+        print_json(report)
+    else:
+        print_damage(report)
+    if report.broken:
+        return EXIT_FINDINGS
+    is_promised = any(kind.is_promised for kind in report.kinds)
+    return EXIT_UNKNOWN if report.why_unknown and is_promised else EXIT_OK
