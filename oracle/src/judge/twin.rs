@@ -13,7 +13,7 @@
 //! What every open loses is lost in the reopened twin, too. So the twin is also emptied as the workload left it, while it is open. An
 //! open may put the free blocks into another order; what that was seen to cost is subtracted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::lives::drained_after;
 use super::references::FirstPart;
@@ -41,6 +41,8 @@ pub struct TwinSet {
     twins: BTreeMap<OperationIndex, Twin>,
     /// Of a workload of threads: for each history, one for each order of its pending operations.
     linearised: BTreeMap<Linearised, Vec<Twin>>,
+    /// Operations that answered something else than success when power did not fail.
+    refused: BTreeSet<OperationIndex>,
 }
 
 #[derive(Clone, Debug)]
@@ -117,6 +119,12 @@ impl TwinSet {
     /// Adds a twin of a workload of threads: of this history, with its pending operations in one of their orders.
     pub fn insert_linearised(&mut self, history: Linearised, report: &HeapReport) {
         self.linearised.entry(history).or_default().push(Twin::of(report));
+    }
+
+    /// Without a crash, this operation was refused: of memory that was out, or of a disk that was full. A heap whose recovery has done it
+    /// all the same has a history that no twin has.
+    pub fn insert_refused(&mut self, operation: OperationIndex) {
+        self.refused.insert(operation);
     }
 
     /// What the heap fails with though power does not, each once, but for what the contract permits.
@@ -411,6 +419,9 @@ impl Judge<'_> {
         let twins = self.twins.filter(|_| is_first).ok_or("there are no twins")?;
         if self.history.is_unsettled() {
             return Err("operations since the last close may be there or not, in any selection".to_owned());
+        }
+        if let Some(done) = first_part.happened.iter().find(|operation| twins.refused.contains(operation)) {
+            return Err(format!("recovery has done operation {done}, which was refused without a crash"));
         }
         let mut least: Option<Capacity> = None;
         let is_of_places = twins.is_of_threads() && life != EMPTIED;

@@ -52,6 +52,27 @@ fn the_twin_is_that_of_the_pending_operation_if_it_has_happened() {
     assert_breaks(&judged_with_twins(&script, &probe, &without.memory(), &twins), &[RuleId::NotUsable]);
 }
 
+/// Power ends an allocation that the disk, which is full then, would have refused. Recovery has room, and completes it.
+#[test]
+fn what_was_refused_without_a_crash_and_recovery_has_done_has_no_twin() {
+    let (script, without) = two_objects();
+    let script = script.begin(OperationKind::Allocate, 5, 4096);
+    let mut with = without.clone();
+    with.put(5, 1024, 4096, 4);
+    let mut twins = twins_of(&without, 2);
+    twins.insert(3, &without.probe().report());
+    assert_breaks(&judged_with_twins(&script, &with.probe(), &with.memory(), &twins), &[RuleId::NotUsable]);
+    twins.insert_refused(3);
+    let judgement = judged_with_twins(&script, &with.probe(), &with.memory(), &twins);
+    assert_passes(&judgement);
+    let why = "capacity: recovery has done operation 3, which was refused without a crash";
+    assert!(judgement.not_judged.contains(&(RuleId::NotUsable, why.into())), "{judgement:#?}");
+    // Where recovery has not done it, there is a twin.
+    let mut probe = without.probe();
+    probe.drain.as_mut().unwrap().pop();
+    assert_breaks(&judged_with_twins(&script, &probe, &without.memory(), &twins), &[RuleId::NotUsable]);
+}
+
 #[test]
 fn an_emptied_heap_must_hold_as_much_as_the_emptied_twin() {
     let (script, heap) = two_objects();

@@ -58,8 +58,9 @@ pub fn make(config: &Config, trace: &Trace, deadline: Option<Instant>) -> Result
         let unknown = vec![format!("the workload without a crash failed: {why}")];
         return Ok(MadeTwins { unknown, bound, ..MadeTwins::default() });
     }
-    let twins = parse(&result.stdout, plan.as_ref())
+    let mut twins = parse(&result.stdout, plan.as_ref())
         .map_err(|why| EngineError::Infrastructure(format!("the runner's twins: {why}")))?;
+    refused(trace).for_each(|operation| twins.insert_refused(operation));
     let out_of_memory = config.contract.out_of_memory;
     let without_crash = twins.without_crash(out_of_memory);
     let unfit = twins.unfit(out_of_memory);
@@ -94,6 +95,14 @@ fn read_apart(stream: Option<impl Read + Send + 'static>) -> Receiver<io::Result
         let _ = said.send(read.map(|_| text)); // nobody listens once the deadline is over
     });
     heard
+}
+
+/// Operations that had no success when the workload was traced.
+fn refused(trace: &Trace) -> impl Iterator<Item = u32> {
+    trace.events.iter().filter_map(|event| match event.kind {
+        EventKind::OperationReturn { index, status, .. } => (Status::from(status) != Status::Ok).then_some(index),
+        _ => None,
+    })
 }
 
 fn parse(mut rest: &[u8], plan: Option<&Plan>) -> Result<TwinSet, String> {
@@ -274,6 +283,17 @@ mod tests {
         let bound = plan(5).bound();
         assert_eq!(bound.as_deref(), Some("more than 4 operations are pending at once: no twins there"));
         assert_eq!(plan(5).sequences.len(), 65);
+    }
+
+    #[test]
+    fn operations_without_success_are_known() {
+        let back = |index, status: u32| EventKind::OperationReturn { kind: Kind::Allocate, index, status };
+        let mut trace = trace_of_pending(3);
+        for kind in [back(2, 1), back(3, 0)] {
+            let event = Event { kind, ..trace.events[0].clone() };
+            trace.events.push(event);
+        }
+        assert_eq!(refused(&trace).collect::<Vec<_>>(), [2]);
     }
 
     fn history(returned: u32, happened: &[u32]) -> Linearised {
