@@ -16,7 +16,7 @@
 
 #include <stdint.h>
 
-#define FL_PROTOCOL_VERSION 14u /* in each answer but the heap report */
+#define FL_PROTOCOL_VERSION 15u /* in each answer but the heap report */
 #define FL_REPORT_VERSION 10u   /* in the heap report */
 
 #define FL_UNIT_BYTES 8u
@@ -45,6 +45,8 @@ enum fl_command_kind {
     FL_COMMAND_AFFINITY, /* payload: a set of processors, as sched_setaffinity(2) takes it, at most FL_MOST_AFFINITY_BYTES. From
                             now on runs are done there, if that is possible */
     FL_COMMAND_MODULES, /* answered: the paths of the modules that loads and events name, each but the last with a NUL */
+    FL_COMMAND_POISON, /* change: file, offset, size. From now on these OS pages can be neither loaded nor stored, and all others
+                          can; size 0: all can. Meanwhile runs are done in processes of their own */
 };
 
 #define FL_MOST_AFFINITY_BYTES 1024u

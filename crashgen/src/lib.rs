@@ -35,4 +35,4 @@ pub mod token;
 pub mod trace;
 pub mod trace_rules;
 
-pub use trace::{LINE_BYTES, UNIT_BYTES};
+pub use trace::{LINE_BYTES, OS_PAGE_BYTES, UNIT_BYTES};

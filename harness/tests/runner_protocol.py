@@ -10,7 +10,7 @@ from typing import NamedTuple
 class FL:
     """The names there without FL_; X_BYTES is the size of struct fl_x. runner/tests/test_protocol.py compares them."""
 
-    PROTOCOL_VERSION = 14
+    PROTOCOL_VERSION = 15
     REPORT_VERSION = 10
     REPORT_MAGIC = 0x52484C46
     UNIT_BYTES = 8
@@ -30,6 +30,7 @@ class FL:
     COMMAND_ENGINES = 12
     COMMAND_REPORT = 13
     COMMAND_AFFINITY = 14
+    COMMAND_POISON = 16
     PROBE_FIRST = 1
     PROBE_FULL = 2
     PROBE_GENERATION = 3

@@ -38,6 +38,17 @@ static uint64_t open_parts(const struct iovec *parts, int count) {
     return sum;
 }
 
+/* Of what a read would give, the medium lost a part; offset null: where the descriptor is. */
+static bool is_lost(int fd, const off_t *offset, uint64_t count) {
+    if (!vfs_has_poison())
+        return false;
+    long from = offset != NULL ? *offset : syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    if (from < 0 || !vfs_is_poisoned(fd, (uint64_t)from, count))
+        return false;
+    errno = EIO;
+    return true;
+}
+
 /* offset null: where the descriptor is. */
 static void read_behind(int fd, const off_t *offset, uint64_t count, const void *caller) {
     if (!loads_is_recording())
@@ -169,6 +180,8 @@ INTERPOSED ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t 
 }
 
 INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
+    if (is_lost(from, from_offset, count))
+        return -1;
     vfs_before_change(to);
     before_read(from);
     before_copy_to(to);
@@ -177,6 +190,8 @@ INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64
 }
 
 INTERPOSED ssize_t sendfile(int to, int from, off_t *offset, size_t count) {
+    if (is_lost(from, offset, count))
+        return -1;
     vfs_before_change(to);
     before_read(from);
     before_copy_to(to);
@@ -187,6 +202,8 @@ INTERPOSED ssize_t sendfile(int to, int from, off_t *offset, size_t count) {
 INTERPOSED ssize_t sendfile64(int to, int from, off_t *offset, size_t count) { return sendfile(to, from, offset, count); }
 
 INTERPOSED ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
+    if (is_lost(from, from_offset, count))
+        return -1;
     vfs_before_change(to);
     before_read(from);
     before_copy_to(to);
@@ -274,6 +291,8 @@ static ssize_t record_read(const struct iovec *parts, int count, ssize_t result,
 
 EXPANDED ssize_t read_here(int fd, void *bytes, size_t count) {
     struct iovec part = {bytes, count};
+    if (is_lost(fd, NULL, count))
+        return -1;
     before_read(fd);
     read_behind(fd, NULL, count, CALLER);
     loads_filled(bytes, count);
@@ -282,6 +301,8 @@ EXPANDED ssize_t read_here(int fd, void *bytes, size_t count) {
 
 EXPANDED ssize_t read_at(int fd, void *bytes, size_t count, off_t offset) {
     struct iovec part = {bytes, count};
+    if (is_lost(fd, &offset, count))
+        return -1;
     before_read(fd);
     read_behind(fd, &offset, count, CALLER);
     loads_filled(bytes, count);
@@ -289,6 +310,8 @@ EXPANDED ssize_t read_at(int fd, void *bytes, size_t count, off_t offset) {
 }
 
 EXPANDED ssize_t read_parts(int fd, const struct iovec *parts, int count, off_t offset) {
+    if (is_lost(fd, &offset, bytes_of(parts, count)))
+        return -1;
     before_read(fd);
     read_behind(fd, &offset, open_parts(parts, count), CALLER);
     return record_read(parts, count, syscall(SYS_preadv, fd, parts, count, offset, 0), CALLER);
@@ -299,6 +322,8 @@ INTERPOSED ssize_t pread(int fd, void *bytes, size_t count, off_t offset) { retu
 INTERPOSED ssize_t pread64(int fd, void *bytes, size_t count, off_t offset) { return read_at(fd, bytes, count, offset); }
 
 INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int count) {
+    if (is_lost(fd, NULL, bytes_of(parts, count)))
+        return -1;
     before_read(fd);
     read_behind(fd, NULL, open_parts(parts, count), CALLER);
     return record_read(parts, count, syscall(SYS_readv, fd, parts, count), CALLER);

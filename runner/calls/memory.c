@@ -50,6 +50,7 @@ static void *map_file(void *address, size_t bytes, int protection, int flags, in
     if (base != MAP_FAILED) {
         vfs_forget_mapping((uintptr_t)base, bytes);
         vfs_note_mapping((uintptr_t)base, bytes, fd, (uint64_t)offset, is_shared, protection);
+        vfs_cover_poison();
     }
     return base;
 }
@@ -102,6 +103,8 @@ INTERPOSED void *mremap(void *address, size_t old_bytes, size_t new_bytes, int f
     inprocess_leave("calls mremap");
     if (vfs_mode() == VFS_PASS)
         return guarded_mremap(address, old_bytes, new_bytes, flags, wanted);
+    if (vfs_maps_poison((uintptr_t)address, old_bytes))
+        vfs_refuse("it moves or resizes a mapping that shows a poisoned page");
     vfs_lock();
     if (vfs_stands_in((uintptr_t)address, old_bytes) || (wanted != NULL && vfs_is_modified((uintptr_t)wanted, new_bytes)))
         vfs_materialise();

@@ -103,6 +103,14 @@ const uint8_t *vfs_address(const char *file, uint64_t offset, uint64_t *availabl
 /* Before the first of a row of those calls, during which the target changes no file. */
 void vfs_look_anew(void);
 
+/* ---- poison.c */
+/* From now on these bytes of a file, whole OS pages, can be neither loaded nor stored; before, others could not. No bytes: all can. */
+void vfs_poison(uint32_t file, uint64_t offset, uint64_t bytes);
+bool vfs_has_poison(void);
+bool vfs_is_poisoned(int fd, uint64_t offset, uint64_t bytes); /* of what is behind the descriptor */
+void vfs_cover_poison(void); /* after the mappings have changed */
+bool vfs_maps_poison(uintptr_t address, uint64_t bytes);
+
 /* ---- private_copy.c */
 /* From now on this process works on a private copy of the heap folder, with its descriptors and mappings. */
 void vfs_materialise(void);

@@ -38,6 +38,7 @@ extern struct mappings {
 } mappings;
 
 void mappings_have_changed(void);
+uint32_t mapping_file(const struct mapping *mapping); /* as vfs_file_number */
 
 typedef bool (*page_run)(const struct mapping *mapping, uintptr_t start, uintptr_t end); /* false: stop */
 /* Calls run for each row of OS pages in [start, end) of the private mapping that were stored to. False: it stopped. */

@@ -115,6 +115,8 @@ static uint32_t number_of(uint64_t device, uint64_t inode) {
     return NO_FILE;
 }
 
+uint32_t mapping_file(const struct mapping *mapping) { return number_of(mapping->device, mapping->inode); }
+
 uint32_t vfs_file_number(int fd) {
     struct stat info;
     return raw_stat(fd, &info) == 0 ? number_of(info.st_dev, info.st_ino) : NO_FILE;

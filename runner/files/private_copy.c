@@ -182,6 +182,7 @@ void vfs_materialise(void) {
         for (size_t i = 0; i < mappings.count; i++)
             if (is_moved(&mappings.list[i]))
                 move_mapping(&mappings.list[i]);
+        vfs_cover_poison();
         move_descriptors();
         vfs.mode = VFS_REDIRECT;
         mappings_have_changed();

@@ -4,6 +4,7 @@
  * small.
  */
 #include "serve/server.h"
+#include "files/files.h"
 #include "inprocess/inprocess.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -159,6 +160,20 @@ void image_watch_folder(const char *path) {
         image_fail("cannot be watched", path);
 }
 
+static void poison_file(const struct fl_command *command) {
+    uint64_t offset = command->change.offset, bytes = command->change.size;
+    if (bytes == 0) {
+        vfs_poison(0, 0, 0);
+        return;
+    }
+    struct served_file *file = file_of(command);
+    check_size(command, offset, bytes);
+    if (offset % OS_PAGE_BYTES != 0 || bytes % OS_PAGE_BYTES != 0)
+        FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes at %llu of %s, expected whole OS pages", command->kind,
+             (unsigned long long)bytes, (unsigned long long)offset, file->name);
+    vfs_poison(command->change.file, offset, bytes);
+}
+
 static void make_folder(const struct fl_command *command) {
     char path[PATH_MAX];
     take_name(command, path);
@@ -182,7 +197,8 @@ bool image_is_rebuilt_by(const struct fl_command *command) {
     case FL_COMMAND_REMOVE:
     case FL_COMMAND_RENAME:
     case FL_COMMAND_MKDIR:
-    case FL_COMMAND_RMDIR: return true;
+    case FL_COMMAND_RMDIR:
+    case FL_COMMAND_POISON: return true;
     }
     return false;
 }
@@ -196,6 +212,7 @@ void image_rebuild(const struct fl_command *command) {
     case FL_COMMAND_RENAME: rename_file(command); break;
     case FL_COMMAND_MKDIR: make_folder(command); break;
     case FL_COMMAND_RMDIR: remove_folder(command); break;
+    case FL_COMMAND_POISON: poison_file(command); break;
     }
 }
 

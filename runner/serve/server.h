@@ -44,7 +44,7 @@ void send_all(const void *const answers[], const uint32_t bytes[], int count);
 void send_answer(const void *answer, uint32_t bytes);
 
 /* ---- image.c */
-/* Commands that change which files there are, or their sizes. */
+/* Commands that change which files there are, their sizes, or what of them can be loaded. */
 bool image_is_rebuilt_by(const struct fl_command *command);
 void image_rebuild(const struct fl_command *command);
 void image_write(const struct fl_command *command);

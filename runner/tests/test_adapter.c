@@ -26,6 +26,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -417,6 +419,60 @@ __attribute__((unused)) static int behaviour_RAW_MAP(struct fl_heap *heap) {
 __attribute__((unused)) static int behaviour_RAW_DESCRIPTOR(struct fl_heap *heap) {
     EXPECT(syscall(SYS_pwrite64, heap->fd, "x", 1, SCRATCH_OFFSET) < 0);
     EXPECT(syscall(SYS_mmap, NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, heap->fd, 0) < 0);
+    return FL_OK;
+}
+
+/* ---- of poison: the heap's last page is the one ---- */
+
+#define LAST_PAGE(heap) ((heap)->base + (heap)->bytes - 4096)
+
+__attribute__((unused)) static int behaviour_LOADS_LAST_PAGE(struct fl_heap *heap) {
+    return *(volatile uint8_t *)LAST_PAGE(heap) == 0 ? FL_OK : FL_CORRUPT;
+}
+
+__attribute__((unused)) static int behaviour_STORES_LAST_PAGE(struct fl_heap *heap) {
+    *(volatile uint8_t *)(LAST_PAGE(heap) + 4095) = 1;
+    return FL_OK;
+}
+
+static sigjmp_buf before_poison;
+
+static void on_poison(int number) {
+    (void)number;
+    siglongjmp(before_poison, 1);
+}
+
+static int loads(const volatile uint8_t *byte) {
+    if (sigsetjmp(before_poison, 1) != 0)
+        return 0;
+    return (void)*byte, 1;
+}
+
+/* Reads and loads of what is poisoned fail, and others do not; a private copy, another mapping and other protections change nothing. */
+__attribute__((unused)) static int behaviour_MEETS_POISON(struct fl_heap *heap) {
+    char bytes[8192];
+    struct iovec part = {bytes, sizeof bytes};
+    off_t last = (off_t)heap->bytes - 4096;
+    signal(SIGBUS, on_poison);
+    EXPECT(pread(heap->fd, bytes, 1, last) == -1 && errno == EIO);
+    EXPECT(pread(heap->fd, bytes, 4096, last - 1) == -1 && errno == EIO);
+    EXPECT(preadv(heap->fd, &part, 1, last - 4096) == -1 && errno == EIO);
+    EXPECT(pread(heap->fd, bytes, 4096, last - 4096) == 4096);
+    EXPECT(lseek(heap->fd, last, SEEK_SET) == last && read(heap->fd, bytes, 1) == -1 && errno == EIO);
+    EXPECT(readv(heap->fd, &part, 1) == -1 && errno == EIO);
+    EXPECT(!loads(LAST_PAGE(heap)) && !loads(LAST_PAGE(heap) + 4095) && loads(LAST_PAGE(heap) - 1));
+    EXPECT(pwrite(heap->fd, "x", 1, SCRATCH_OFFSET) == 1 && !loads(LAST_PAGE(heap)) && loads(LAST_PAGE(heap) - 1));
+    EXPECT(pread(heap->fd, bytes, 1, last) == -1 && errno == EIO);
+    EXPECT(mprotect(heap->base, heap->bytes, PROT_READ) == 0 && !loads(LAST_PAGE(heap)) && loads(LAST_PAGE(heap) - 1));
+    EXPECT(mprotect(heap->base, heap->bytes, PROT_READ | PROT_WRITE) == 0);
+    uint8_t *second = mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, heap->fd, last - 4096);
+    EXPECT(second != MAP_FAILED && loads(second + 4095) && !loads(second + 4096) && munmap(second, 8192) == 0);
+    signal(SIGBUS, SIG_DFL);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_GROWS_MAPPING(struct fl_heap *heap) {
+    EXPECT(mremap(heap->base, heap->bytes, heap->bytes + 4096, 0) != (void *)1);
     return FL_OK;
 }
 

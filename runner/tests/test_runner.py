@@ -781,9 +781,56 @@ def test_stores_of_later_lives_stay_in_the_copy(serve: Callable[..., Server], im
     assert server.base() == {"heap": image}
 
 
+LAST_PAGE = HEAP_BYTES - 4096
+
+
+@pytest.mark.parametrize("behaviour", ["LOADS_LAST_PAGE", "STORES_LAST_PAGE"])
+def test_a_load_or_store_of_a_poisoned_page_is_a_bus_error(
+    serve: Callable[..., Server], image: bytes, behaviour: str
+) -> None:
+    server = serve(behaviour)
+    assert server.run(FIRST).outcome == DONE
+    server.send(FL.COMMAND_POISON, 0, LAST_PAGE, 4096)
+    for _ in range(2):
+        report = server.run(FIRST)
+        assert (report.outcome, report.signal, report.life, report.stage) == (SIGNAL, signal.SIGBUS, 0, OPEN)
+    server.send(FL.COMMAND_POISON, 0, LAST_PAGE - 4096, 4096)
+    assert server.run(FIRST).outcome == DONE, "another page is poisoned now, and this one no more"
+    server.send(FL.COMMAND_POISON)
+    assert server.run(FIRST).outcome == DONE
+    assert server.base() == {"heap": image}
+
+
+def test_a_target_can_live_with_poison(serve: Callable[..., Server], image: bytes) -> None:
+    server = serve("MEETS_POISON")
+    assert server.run(FIRST).message() != "", "without poison it does not see what it expects"
+    server.send(FL.COMMAND_POISON, 0, LAST_PAGE, 4096)
+    report = server.run(FIRST)
+    assert (report.outcome, report.message()) == (DONE, "")
+    assert server.base() == {"heap": image}
+
+
+def test_poison_is_of_one_file(serve: Callable[..., Server]) -> None:
+    server = serve("LOADS_LAST_PAGE")
+    server.send(FL.COMMAND_CREATE, 7, size=HEAP_BYTES, payload=b"other")
+    server.send(FL.COMMAND_POISON, 7, LAST_PAGE, 4096)
+    assert server.run(FIRST).outcome == DONE
+
+
+def test_a_poisoned_mapping_that_moves_is_not_followed(serve: Callable[..., Server]) -> None:
+    server = serve("GROWS_MAPPING")
+    server.send(FL.COMMAND_POISON, 0, 0, 4096)
+    assert server.run(FIRST).signal == signal.SIGBUS, "the head is there"
+    server.send(FL.COMMAND_POISON, 0, LAST_PAGE, 4096)
+    report = server.run(FIRST)
+    assert (report.outcome, report.message()) == (BROKEN, "it moves or resizes a mapping that shows a poisoned page")
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
+        (Command(FL.COMMAND_POISON, 0, 64, 4096), "4096 bytes at 64 of heap, expected whole OS pages"),
+        (Command(FL.COMMAND_POISON, 5, 0, 4096), "there is no file 5"),
         (Command(99), "unknown command 99"),
         (Command(FL.COMMAND_WRITE, 5, 0, 0, b"x"), "there is no file 5"),
         (

@@ -49,6 +49,15 @@ pub struct ImageFile {
     pub bytes: u64,
 }
 
+/// An OS page that the medium lost: who loads of it gets SIGBUS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poison {
+    /// Whose page.
+    pub file: FileId,
+    /// Where it starts in the file, bytes.
+    pub offset: u64,
+}
+
 /// One crash image after the other.
 pub struct CrashImage {
     /// The case's folder, with a slash at its end: paths are shown without it.
@@ -62,6 +71,7 @@ pub struct CrashImage {
     sum: u128,
     metadata_sum: u128,
     names_hash: u128,
+    poison: Option<Poison>,
     changes: Changes,
     /// Lines to hash again when somebody asks for a hash, which is rare.
     old_hashes: Vec<usize>,
@@ -80,6 +90,7 @@ impl Clone for CrashImage {
             sum: self.sum,
             metadata_sum: self.metadata_sum,
             names_hash: self.names_hash,
+            poison: self.poison,
             changes: Changes::new(),
             old_hashes: self.old_hashes.clone(),
         }
@@ -99,6 +110,7 @@ impl CrashImage {
             sum: 0,
             metadata_sum: 0,
             names_hash: 0,
+            poison: None,
             changes: Changes::new(),
             old_hashes: Vec::new(),
         }
@@ -297,6 +309,18 @@ impl CrashImage {
         image.names_hash ^=
             xxh3_128(&[file.0.to_le_bytes().as_slice(), &bytes.unwrap_or(u64::MAX).to_le_bytes()].concat());
         image
+    }
+
+    /// Another image, of which a page is poisoned.
+    pub fn with_poison(&self, poison: Poison) -> Self {
+        let words = [&b"poison"[..], &poison.file.0.to_le_bytes(), &poison.offset.to_le_bytes()];
+        let names_hash = self.names_hash ^ xxh3_128(&words.concat());
+        Self { poison: Some(poison), names_hash, ..self.clone() }
+    }
+
+    /// Which page is.
+    pub fn poison(&self) -> Option<Poison> {
+        self.poison
     }
 
     /// Fills `bytes` with the image's content of the file from `offset`; never stored is zero. False if there is no such file

@@ -10,9 +10,9 @@ use super::protocol::{self, Arguments};
 use super::recovery_trace::{self, RecoveryTrace};
 use super::{Manner, Probe};
 use crate::cpu_affinity;
-use crate::image::{CrashImage, ImageFile, ImageVersion};
+use crate::image::{CrashImage, ImageFile, ImageVersion, Poison};
 use crate::model::LineContent;
-use crate::trace::{FileId, LINE_BYTES, LineKey, UnitKey};
+use crate::trace::{FileId, LINE_BYTES, LineKey, OS_PAGE_BYTES, UnitKey};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -47,6 +47,7 @@ pub struct ReplayServer {
     version: Option<ImageVersion>,
     files: BTreeMap<FileId, ImageFile>,
     folders: BTreeSet<Arc<str>>,
+    poison: Option<Poison>,
     numbers: BTreeMap<FileId, u32>,
     by_number: FxHashMap<u32, FileId>,
     free_numbers: Vec<u32>,
@@ -94,6 +95,7 @@ impl ReplayServer {
             version: None,
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
+            poison: None,
             numbers: BTreeMap::new(),
             by_number: FxHashMap::default(),
             free_numbers: Vec::new(),
@@ -132,7 +134,18 @@ impl ReplayServer {
             self.write_lines(&rest[..count])?;
             rest = &rest[count..];
         }
-        Ok(())
+        self.follow_poison(image.poison())
+    }
+
+    fn follow_poison(&mut self, poison: Option<Poison>) -> Result<(), ReplayError> {
+        let number = |one: Poison| self.numbers.get(&one.file).copied();
+        let (number, offset, bytes) = match (poison.and_then(|one| Some((number(one)?, one))), self.poison) {
+            (Some((number, one)), _) => (number, one.offset, OS_PAGE_BYTES),
+            (None, Some(_)) => (0, 0, 0),
+            (None, None) => return Ok(()),
+        };
+        self.poison = poison;
+        self.change(protocol::COMMAND_POISON, number, offset, bytes, &[])
     }
 
     /// Returns the files that the server did not have before.

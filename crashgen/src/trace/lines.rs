@@ -5,6 +5,8 @@ use super::{Event, EventKind, FileId};
 
 /// Bytes of a cache line: what is flushed and evicted as a whole.
 pub const LINE_BYTES: u64 = 64;
+/// Bytes of a page of the operating system: what it maps, and what it takes away where the medium lost a line.
+pub const OS_PAGE_BYTES: u64 = 4096;
 /// Bytes of a unit: what power failure leaves whole (R3).
 pub const UNIT_BYTES: u64 = 8;
 

@@ -18,7 +18,7 @@ mod tests;
 pub mod write;
 
 pub use container::TraceError;
-pub use lines::{LINE_BYTES, LineKey, UNIT_BYTES, UnitKey};
+pub use lines::{LINE_BYTES, LineKey, OS_PAGE_BYTES, UNIT_BYTES, UnitKey};
 pub use operations::OperationKind;
 pub use seal::seal;
 pub use stored::StoredBytes;
