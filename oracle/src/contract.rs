@@ -38,6 +38,9 @@ pub struct Contract {
     /// Kinds of corruption that recovery promises to detect (FL016).
     #[serde(deserialize_with = "key::detects")]
     pub detects: Vec<String>,
+    /// Kinds of corruption of which nothing but what is damaged is lost (FL016).
+    #[serde(default, deserialize_with = "key::isolates")]
+    pub isolates: Vec<String>,
     /// What a creation that power cut short leaves behind.
     #[serde(deserialize_with = "key::after_failed_create")]
     pub after_failed_create: AfterFailedCreate,
@@ -59,7 +62,7 @@ impl Contract {
     /// Whether it promises to keep the rule. Most rules hold for every allocator.
     pub fn promises(&self, rule: RuleId) -> bool {
         match rule {
-            RuleId::CorruptionMissed => !self.detects.is_empty(),
+            RuleId::CorruptionMissed => !self.detects.is_empty() || !self.isolates.is_empty(),
             // It is judged where the workload is executed, not on a recovered heap.
             RuleId::FailsWithoutCrash => false,
             // It is a cause of what other rules say.
@@ -181,11 +184,19 @@ mod key {
     }
 
     pub fn detects<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<String>, D::Error> {
-        let kinds: Vec<String> = read_key("detects", source)?;
+        kinds("detects", source)
+    }
+
+    pub fn isolates<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<String>, D::Error> {
+        kinds("isolates", source)
+    }
+
+    fn kinds<'de, D: Deserializer<'de>>(key: &str, source: D) -> Result<Vec<String>, D::Error> {
+        let kinds: Vec<String> = read_key(key, source)?;
         let is_word = |kind: &String| !kind.is_empty() && kind.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
         match kinds.iter().find(|kind| !is_word(kind)) {
             Some(kind) => Err(D::Error::custom(format!(
-                "contract key `detects`: `{kind}` is not a kind of corruption: expected lower-case words joined by `-`"
+                "contract key `{key}`: `{kind}` is not a kind of corruption: expected lower-case words joined by `-`"
             ))),
             None => Ok(kinds),
         }
@@ -215,7 +226,7 @@ mod tests {
 
     fn valid() -> Value {
         json!({"publish": "atomic", "fill": "before", "leaks": "none", "durable": "on-return", "accounting": "full",
-               "slack_bytes": 0, "relocatable": true, "mapping_alignment": 65536, "detects": [], "after_failed_create": "error", "clean_close": true, "create_unsafe": true,
+               "slack_bytes": 0, "relocatable": true, "mapping_alignment": 65536, "detects": [], "isolates": [], "after_failed_create": "error", "clean_close": true, "create_unsafe": true,
                "out_of_memory": "answers", "threads": 1})
     }
 
@@ -259,6 +270,7 @@ mod tests {
             ("mapping_alignment", json!(65537)),
             ("mapping_alignment", json!(64)),
             ("detects", json!(["Bit Flip"])),
+            ("isolates", json!(["Bit Flip"])),
             ("after_failed_create", json!("recreatable")),
             ("clean_close", json!("always")),
             ("out_of_memory", json!("aborts")),

@@ -253,6 +253,11 @@ impl Step {
         Step { life, section, after: Stage::Recovery }
     }
 
+    /// What the life did in it.
+    pub fn section(self) -> SectionKind {
+        self.section
+    }
+
     /// The reading of the contents after a stage.
     pub fn contents_after(life: u16, stage: Stage) -> Step {
         Step { life, section: SectionKind::Contents, after: stage }

@@ -326,8 +326,11 @@ impl<'a> Judge<'a> {
             self.not_judged(RuleId::NotRelocatable, "promised and not judged: relocatable, without FL_CAN_RELOCATE");
         }
         if self.contract.promises(RuleId::CorruptionMissed) {
-            let kinds = self.contract.detects.join(", ");
-            self.not_judged(RuleId::CorruptionMissed, format!("promised and not judged: detects {kinds}"));
+            let promises = [("detects", &self.contract.detects), ("isolates", &self.contract.isolates)];
+            for (promise, kinds) in promises.into_iter().filter(|(_, kinds)| !kinds.is_empty()) {
+                let text = format!("promised and not judged: {promise} {}", kinds.join(", "));
+                self.not_judged(RuleId::CorruptionMissed, text);
+            }
         }
     }
 

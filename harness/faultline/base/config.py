@@ -112,6 +112,8 @@ class Contract(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     mapping_alignment: Annotated[int, Meta(ge=OS_PAGE_BYTES, le=1 << 40)] = OS_PAGE_BYTES
     """Of what each address that the heap is mapped at is a multiple, bytes."""
     detects: list[str] = []
+    isolates: list[str] = []
+    """Kinds of damage (docs/damage.md): found, or nothing but what is damaged is lost."""
     after_failed_create: Literal["error", "re-creatable"] = "error"
     clean_close: bool = False
     create_unsafe: bool = False

@@ -560,13 +560,14 @@ DamageOutcome = Literal["harmless", "detected", "given-up", "silent", "dies", "h
 
 
 class Damage(msgspec.Struct, tag_field="event", tag="damage"):
-    """One thing in a heap was damaged (crashgen/engine/src/commands/damage.rs). name: that `faultline damage --only` takes; rule,
-    message: what recovery of the damaged heap breaks first, if anything."""
+    """One thing in a heap was damaged (crashgen/engine/src/commands/damage.rs). name: that `faultline damage --only` takes;
+    is_isolated: nothing is lost but what is damaged; rule, message: what recovery of the damaged heap breaks first, if anything."""
 
     kind: str
     name: str
     position: int
     outcome: DamageOutcome
+    is_isolated: bool
     rule: str | None = None
     message: str = ""
 

@@ -46,7 +46,7 @@ def outcomes(report: dict[str, Any], kind: str) -> dict[str, int]:
 
 def test_each_kind_of_damage_is_done_and_what_becomes_of_it_is_counted(damage: Damage) -> None:
     report = damage("")
-    kinds = ["bit-flip", "header-flip", "zero-line", "old-line", "stray-store", "cut-file", "missing-file"]
+    kinds = ["bit-flip", "header-flip", "zero-line", "old-line", "poison", "stray-store", "cut-file", "missing-file"]
     assert [one["kind"] for one in report["kinds"]] == kinds
     for one in report["kinds"]:
         if one["kind"] == "header-flip":
@@ -65,6 +65,26 @@ def test_objects_are_left_alone_also_where_the_allocator_copied_them(damage: Dam
     offsets = [int(name.split(":")[2], 16) for name in names]
     assert offsets
     assert max(offsets) < FIRST_OBJECT
+
+
+def poisoned(report: dict[str, Any]) -> set[str]:
+    return {one["name"].split("@")[0] for one in report["damages"] if one["kind"] == "poison"}
+
+
+def test_who_loads_of_a_poisoned_page_and_is_not_prepared_dies(damage: Damage) -> None:
+    """Pages with something of the allocator's and nothing of an object: the head's, the record's, and the slots'."""
+    report = damage("")
+    assert poisoned(report) == {f"poison:heap:0x{page:x}" for page in (0, 0x1000, 0x2000)}
+    assert {one["outcome"] for one in report["damages"] if one["kind"] == "poison"} == {"dies"}
+    dead = {one["message"] for one in report["damages"] if one["kind"] == "poison"}
+    assert dead == {"recovery died of signal 7 (SIGBUS)"}
+
+
+@pytest.mark.parametrize(("way", "code"), [("SCRUBS=by_reads", 0), ("SCRUBS=by_loads", 0), ("", 1)])
+def test_an_allocator_can_promise_to_detect_poison(damage: Damage, way: str, code: int) -> None:
+    """By what reads of the file answer (EIO), or by catching the signal."""
+    report = damage(way, detects=("poison",), code=code)
+    assert set(outcomes(report, "poison")) == ({"dies"} if code else {"detected"})
 
 
 @pytest.mark.parametrize(
@@ -95,7 +115,7 @@ def test_what_the_contract_promises_to_detect_must_not_be_silent(
 ) -> None:
     report = damage("", detects=detects, code=code)
     assert {one["kind"] for one in report["broken"]} == broken
-    assert {one["kind"] for one in report["kinds"] if one["is_promised"]} == set(detects)
+    assert {one["kind"] for one in report["kinds"] if one["promised"]} == set(detects)
 
 
 def test_a_heap_that_is_broken_before_it_is_damaged_is_said(damage: Damage) -> None:

@@ -36,6 +36,7 @@ pub fn contract() -> Contract {
         relocatable: true,
         mapping_alignment: 4096,
         detects: vec![],
+        isolates: vec![],
         after_failed_create: AfterFailedCreate::Error,
         clean_close: false,
         create_unsafe: false,

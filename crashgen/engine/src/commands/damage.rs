@@ -13,14 +13,14 @@ use crate::heap::case::{CrashedHeap, HeapCase};
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::twins;
-use crashgen::LINE_BYTES;
-use crashgen::image::{CrashImage, ImageVersion};
+use crashgen::image::{CrashImage, ImageVersion, Poison};
 use crashgen::model::{LineContent, LineKey};
 use crashgen::replay::Probe;
 use crashgen::trace::{EventKind, Trace};
+use crashgen::{LINE_BYTES, OS_PAGE_BYTES};
 use oracle::contract::Fill;
-use oracle::report::{Block, BlockState, Life, SlotEntry};
-use oracle::{HeapReport, History, Judgement, RuleId, Status, Violation};
+use oracle::report::{Block, BlockState, Life, SectionKind, SlotEntry};
+use oracle::{Fact, HeapReport, History, Judgement, RuleId, Status, Violation};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +44,8 @@ enum Damage {
     ZeroLine { line: LineKey },
     /// A line: what the allocator wrote of it is as it was before an operation wrote it last, as if that write had been lost on its way.
     OldLine { line: LineKey },
+    /// The OS page that begins with this line can be neither loaded nor stored: the medium lost it.
+    Poison { line: LineKey },
     /// A word, from this byte of its line on, that is not zero: what an application stored past the end of its object.
     StrayStore { line: LineKey, byte: u64 },
     /// A file has so many bytes left.
@@ -53,8 +55,8 @@ enum Damage {
 }
 
 /// Names of the kinds, as contracts (`detects`) and people have them.
-pub const KINDS: [&str; 7] =
-    ["bit-flip", "header-flip", "zero-line", "old-line", "stray-store", "cut-file", "missing-file"];
+pub const KINDS: [&str; 8] =
+    ["bit-flip", "header-flip", "zero-line", "old-line", "poison", "stray-store", "cut-file", "missing-file"];
 
 /// What lies in front of a heap block and has more bytes is no header: it may be about anything.
 const HEADER_BYTES: u64 = 64;
@@ -69,10 +71,15 @@ impl Damage {
             Self::HeaderFlip { .. } => KINDS[1],
             Self::ZeroLine { .. } => KINDS[2],
             Self::OldLine { .. } => KINDS[3],
-            Self::StrayStore { .. } => KINDS[4],
-            Self::CutFile { .. } => KINDS[5],
-            Self::MissingFile { .. } => KINDS[6],
+            Self::Poison { .. } => KINDS[4],
+            Self::StrayStore { .. } => KINDS[5],
+            Self::CutFile { .. } => KINDS[6],
+            Self::MissingFile { .. } => KINDS[7],
         }
+    }
+
+    fn is_of_one_word(self) -> bool {
+        matches!(self, Self::BitFlip { .. } | Self::HeaderFlip { .. } | Self::StrayStore { .. })
     }
 }
 
@@ -119,6 +126,37 @@ impl Outcome {
             broken if broken.iter().all(is_lost) => Self::GivenUp,
             _ => Self::Silent,
         }
+    }
+}
+
+/// Whether what is damaged is given up, and the rest works: each open succeeds, memory is allocated and freed, and nothing is wrong but that
+/// objects and room are lost, which the allocator's check may say. Of a damage of a word or less that is one object at most.
+fn is_isolated(damage: Damage, report: &HeapReport, judgement: &Judgement) -> bool {
+    let is_ok = |status: Option<Status>| status.is_none_or(|status| status == Status::Ok);
+    let has_drained =
+        |life: &Life| life.drain.as_ref().is_none_or(|drain| matches!(drain.status, Status::Ok | Status::OutOfMemory));
+    let works =
+        |life: &Life| life.open == Some(Status::Ok) && is_ok(life.settled) && is_ok(life.free_all) && has_drained(life);
+    let is_object =
+        |violation: &&Violation| matches!(violation.fact, Fact::Null(_) | Fact::BlockLost(_) | Fact::Dangling(_));
+    let holder = |violation: &Violation| match violation.slot {
+        Some(slot) => (Some(slot), None),
+        None => (None, violation.block.as_ref().map(|block| block.place.clone())), // a field of another object
+    };
+    let lost: BTreeSet<_> = judgement.violations.iter().filter(is_object).map(holder).collect();
+    judgement.unknown.is_empty()
+        && report.lives.iter().all(works)
+        && judgement.violations.iter().all(|violation| is_given_up(violation.fact))
+        && (lost.len() <= 1 || !damage.is_of_one_word())
+}
+
+/// Of an object that is gone, or of room.
+fn is_given_up(fact: Fact) -> bool {
+    match fact {
+        Fact::Null(_) | Fact::BlockLost(_) | Fact::Dangling(_) | Fact::Leaked => true,
+        Fact::CapacityLost(_) | Fact::OpenCapacityLost(_) | Fact::CapacitySplit => true,
+        Fact::Answered(step, _) => step.section() == SectionKind::Check,
+        _ => false,
     }
 }
 
@@ -214,6 +252,8 @@ struct Damaged {
     name: String,
     position: u32,
     outcome: Outcome,
+    /// Nothing is lost but what is damaged ([`is_isolated`]).
+    is_isolated: bool,
     /// What breaks first, if anything does.
     rule: Option<String>,
     message: String,
@@ -259,7 +299,7 @@ impl Damaging<'_> {
         let report = self.recoverer.probe(image, Probe::First)?.report;
         let objects = objects(&report, history, self.judge.config.contract.fill);
         let headers = report.life(0).map_or_else(Vec::new, headers);
-        let heap = Heap { image, lines: own_lines(image, &objects), headers, before: lines };
+        let heap = Heap { image, lines: own_lines(image, &objects), objects, headers, before: lines };
         for (kind, all) in heap.damages() {
             *self.possible.entry(kind).or_default() += all.len();
             let named = |damage: &Damage| Named { damage: *damage, position, image }.to_string();
@@ -282,7 +322,9 @@ impl Damaging<'_> {
                 let unknown = judgement.unknown.first().or(judgement.as_without_crash.first());
                 let message = message.or_else(|| unknown.cloned()).unwrap_or_default();
                 let rule = first.map(|violation| violation.rule.to_string());
-                self.output.say("damage", &Damaged { kind: damage.kind(), name, position, outcome, rule, message });
+                let is_isolated = is_isolated(damage, &report, &judgement);
+                let kind = damage.kind();
+                self.output.say("damage", &Damaged { kind, name, position, outcome, is_isolated, rule, message });
                 self.tried += 1;
             }
         }
@@ -362,6 +404,7 @@ struct Heap<'a> {
     image: &'a CrashImage,
     /// Each with a bit for each byte that is the allocator's.
     lines: Vec<(LineKey, LineContent, u64)>,
+    objects: Vec<Extent>,
     headers: Vec<Extent>,
     before: &'a LastContents,
 }
@@ -397,6 +440,7 @@ impl Heap<'_> {
             let words = (0..LINE_BYTES).step_by(WORD_BYTES).filter(is_own).filter(|byte| is_told(*byte));
             words.for_each(|byte| add(Damage::StrayStore { line, byte }));
         }
+        self.own_pages().into_iter().for_each(|line| add(Damage::Poison { line }));
         for (file, state) in self.image.files() {
             let line = LineKey { file: *file, number: 0 };
             let cuts = BTreeSet::from([0, state.bytes / 2, state.bytes.saturating_sub(1)]);
@@ -406,6 +450,18 @@ impl Heap<'_> {
             add(Damage::MissingFile { line });
         }
         all
+    }
+
+    /// The first lines of the OS pages that hold something of the allocator's, and nothing of an object.
+    fn own_pages(&self) -> BTreeSet<LineKey> {
+        let page = |line: &LineKey| line.number * LINE_BYTES / OS_PAGE_BYTES * OS_PAGE_BYTES;
+        let is_free = |line: &LineKey| {
+            let path = &*self.image.files()[&line.file].path;
+            let bytes = page(line)..page(line) + OS_PAGE_BYTES;
+            !self.objects.iter().any(|(file, of)| file == path && of.start < bytes.end && bytes.start < of.end)
+        };
+        let own = self.lines.iter().filter(|(_, _, metadata)| *metadata != 0).map(|(line, _, _)| *line);
+        own.filter(is_free).map(|line| LineKey { number: page(&line) / LINE_BYTES, ..line }).collect()
     }
 
     fn damaged(&self, damage: Damage) -> CrashImage {
@@ -427,6 +483,9 @@ impl Heap<'_> {
             Damage::OldLine { line } => {
                 let (content, metadata) = found(line);
                 self.image.with_line(line, with_metadata(&content, &self.before.before[&line], metadata))
+            }
+            Damage::Poison { line } => {
+                self.image.with_poison(Poison { file: line.file, offset: line.number * LINE_BYTES })
             }
             Damage::StrayStore { line, byte } => {
                 let mut content = found(line).0;
@@ -457,6 +516,7 @@ impl fmt::Display for Named<'_> {
         | Damage::HeaderFlip { line, .. }
         | Damage::ZeroLine { line }
         | Damage::OldLine { line }
+        | Damage::Poison { line }
         | Damage::StrayStore { line, .. }
         | Damage::CutFile { line, .. }
         | Damage::MissingFile { line }) = self.damage;
@@ -465,7 +525,9 @@ impl fmt::Display for Named<'_> {
             Damage::BitFlip { byte, bit, .. } | Damage::HeaderFlip { byte, bit, .. } => {
                 write!(text, ":0x{:x}:{bit}", line.number * LINE_BYTES + byte)?
             }
-            Damage::ZeroLine { .. } | Damage::OldLine { .. } => write!(text, ":0x{:x}", line.number * LINE_BYTES)?,
+            Damage::ZeroLine { .. } | Damage::OldLine { .. } | Damage::Poison { .. } => {
+                write!(text, ":0x{:x}", line.number * LINE_BYTES)?
+            }
             Damage::StrayStore { byte, .. } => write!(text, ":0x{:x}", line.number * LINE_BYTES + byte)?,
             Damage::CutFile { bytes, .. } => write!(text, ":0x{bytes:x}")?,
             Damage::MissingFile { .. } => {}

@@ -20,6 +20,7 @@ from faultline.report.terminal.damage import print_damage
 from faultline.study.damage import damage
 
 AT_MOST = 100
+TIME_S = 600.0
 
 
 @click.command("damage")
@@ -42,7 +43,15 @@ AT_MOST = 100
     metavar="N",
     help="Damages of each kind at each crash position; of more, N are drawn with --seed.",
 )
-@click.option("--time", "time_s", type=SECONDS, metavar="S", help="Stop after S seconds.")
+@click.option(
+    "--time",
+    "time_s",
+    type=SECONDS,
+    default=TIME_S,
+    show_default=True,
+    metavar="S",
+    help="Stop after S seconds: each damage that makes recovery hang takes one or more.",
+)
 @click.option("--only", metavar="DAMAGE", help="This one alone, as the output names it.")
 @workshop_options
 @json_option
@@ -51,7 +60,7 @@ def command(
     allocator: str,
     workload: str,
     at_most: int,
-    time_s: float | None,
+    time_s: float,
     only: str | None,
     as_json: bool,
     **variant: Any,
@@ -60,15 +69,17 @@ def command(
 
     The heaps are those of four crash positions of the workload, the last one among them, with every store persisted. One thing is
     damaged at a time: a bit is flipped, anywhere or in the header of a heap block, a line is zeros, a line is as it was before it
-    was written last (the write was lost), a word is what a stray store left, a file is cut short or missing. Objects are left
-    alone: no allocator knows what is in them.
+    was written last (the write was lost), a page is poisoned (a load of it is a SIGBUS), a word is what a stray store left, a file
+    is cut short or missing. Objects are left alone: no allocator knows what is in them.
 
     Each damaged heap is run through the probe script. harmless: no rule minds. detected: open or the allocator's check answers an
     error. given up: objects or room are gone, and the rest is right. silent: something is wrong, and nothing says so. dies,
     hangs: recovery or the use of the heap does.
 
-    What the contract promises to detect (`detects`) must not be silent, die or hang: exit code 1 (FL016). An allocator that
-    promises nothing has no verdict.
+    isolated: what is damaged is given up at most, and all else is right and works.
+
+    What the contract promises to detect (`detects`) must not be silent, die or hang, and what it promises to isolate (`isolates`)
+    must be isolated: exit code 1 (FL016). An allocator that promises nothing has no verdict.
     """
     spec = cell_spec(allocator, workload, **variant, strategy=DEFAULT_STRATEGY, model="px86", time_limit_s=time_s)
     target = build_cell(workshop, spec, needs_hooks=False)
@@ -79,5 +90,5 @@ def command(
         print_damage(report)
     if report.broken:
         return EXIT_FINDINGS
-    is_promised = any(kind.is_promised for kind in report.kinds)
+    is_promised = any(kind.promised for kind in report.kinds)
     return EXIT_UNKNOWN if report.why_unknown and is_promised else EXIT_OK

@@ -24,6 +24,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -356,6 +357,44 @@ static void apply_record(struct fl_heap *heap) {
     JOIN(apply_, APPLY)(heap);
 }
 
+/* ---- a medium that lost a part: SCRUBS, by which way open finds that ---- */
+
+WAY bool scrub_by_reads(const struct fl_heap *heap) {
+    char page[OS_PAGE_BYTES];
+    for (uint64_t at = 0; at < heap->bytes; at += sizeof page)
+        if (pread(heap->fd, page, sizeof page, (off_t)at) != sizeof page)
+            return false;
+    return true;
+}
+
+static sigjmp_buf out_of_scrub;
+static void end_scrub(int number) {
+    (void)number;
+    siglongjmp(out_of_scrub, 1);
+}
+
+WAY bool scrub_by_loads(const struct fl_heap *heap) {
+    struct sigaction action = {.sa_handler = end_scrub}, before;
+    volatile bool is_whole = false;
+    must(sigaction(SIGBUS, &action, &before) == 0);
+    if (sigsetjmp(out_of_scrub, 1) == 0) {
+        for (uint64_t at = 0; at < heap->bytes; at += OS_PAGE_BYTES)
+            (void)*((const volatile char *)heap->head + at);
+        is_whole = true;
+    }
+    must(sigaction(SIGBUS, &before, NULL) == 0);
+    return is_whole;
+}
+
+static bool is_whole(const struct fl_heap *heap) {
+    (void)heap;
+#if defined(SCRUBS)
+    return JOIN(scrub_, SCRUBS)(heap);
+#else
+    return true;
+#endif
+}
+
 static int recover(struct fl_heap *heap) {
     struct both found = {0};
 #if defined(ASSERTS)
@@ -617,6 +656,8 @@ static int open_heap(const struct fl_heap_options *options, fl_heap **out) {
         return refusal();
     int status = begin(options, 0, out);
     struct fl_heap *heap = *out;
+    if (status == FL_OK && !is_whole(heap))
+        status = fail(FL_CORRUPT, "the medium lost a part");
     if (status == FL_OK && heap->head->magic != MAGIC)
         status = fail(FL_NOT_A_HEAP, "no magic");
     if (status == FL_OK && heap->head->sum != (heap->head->identity[0] ^ heap->head->identity[1]))
