@@ -78,7 +78,13 @@ def test_samples_are_as_the_engine_says_it(rules: list[Rule]) -> None:
     ("allocator", "promises"),
     [
         ("makalu", []),
-        ("nvmalloc", ["FL016: promised and not judged: detects header-flip", "FL016: promised and not judged: isolates header-flip"]),
+        (
+            "nvmalloc",
+            [
+                "FL016: promised and not judged: detects header-flip",
+                "FL016: promised and not judged: isolates header-flip",
+            ],
+        ),
     ],
 )
 def test_a_certificate_names_what_the_contract_promises_and_nothing_judged(
