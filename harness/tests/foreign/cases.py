@@ -310,6 +310,8 @@ def other_habits() -> Iterator[Case]:
         yield wrong(f"keeps_{name}", define, about, "FL015")
         traced: dict[str, Any] = {"engine": "traced", "options": {"replay_engine": "traced"}}
         yield wrong(f"keeps_{name}_traced", define, about, "FL015", **traced)
+    about = "a bug that the tracer hides, and a word that may be an address of code"
+    yield wrong("hidden_by_the_tracer", "BETWEEN=nothing TRACER_HIDES GATE=0x5000000", about, "FL003")
     yield right("jumps", "JUMPS", "operations that jump out")
     yield right("forks", "FORKS", "a child process while the heap is open")
     yield right("reserves", "RESERVES=(1ul<<36)", "a reservation of 64 GiB")

@@ -558,12 +558,12 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::server`].
-    pub fn code_in_place_server(&self) -> Result<Option<ServerOptions>, EngineError> {
+    pub fn code_server(&self, is_in_place: bool) -> Result<Option<ServerOptions>, EngineError> {
         if self.tracer.is_empty() || self.upgrade.is_some() {
             return Ok(None);
         }
-        let server = self.server("code-in-place")?;
-        Ok(Some(ServerOptions { tracer: self.tracer.clone(), is_code_in_place: true, ..server }))
+        let server = self.server(if is_in_place { "code-in-place" } else { "code-moved" })?;
+        Ok(Some(ServerOptions { tracer: self.tracer.clone(), is_code_in_place: is_in_place, ..server }))
     }
 
     /// Whether the word could be an address of the program, of its code or its data, in the trace.

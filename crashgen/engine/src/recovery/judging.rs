@@ -5,7 +5,7 @@ use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::heap::case::CrashedHeap;
 use crate::recovery::content::ImageContent;
-use crate::recovery::recoverer::{Moved, Recoverer};
+use crate::recovery::recoverer::{Other, Recoverer};
 use crashgen::replay::Probe;
 use oracle::{Judgement, RuleId, TwinSet, Verdict, Violation, judge};
 
@@ -70,8 +70,8 @@ impl Judge<'_> {
     }
 
     /// What a heap breaks that is recovered with itself or the code at another address, and the same heap with one of them where the workload
-    /// had it does not, breaks FL015: the violation says what. It is asked of a finding, not of each state: it takes an isolated recovery, and a
-    /// traced one where the image has a word that may be an address of code.
+    /// had it does not, breaks FL015: the violation says what. It is asked of a finding, not of each state: it takes an isolated recovery, and
+    /// two traced ones where the image has a word that may be an address of code.
     ///
     /// # Errors
     /// When a server does not start, ended or sent no report.
@@ -83,17 +83,27 @@ impl Judge<'_> {
         violations: &mut [Violation],
     ) -> Result<(), EngineError> {
         let CrashedHeap { image, history } = heap;
-        for what in [Moved::Heap, Moved::Code] {
+        for (in_place, control) in [(Other::HeapInPlace, None), (Other::CodeInPlace, Some(Other::CodeMoved))] {
             let is_known = violations.iter().all(|violation| violation.rule == RuleId::NotRelocatable);
-            if is_known || (what == Moved::Code && !image.words().any(|word| self.config.may_be_of_code(word))) {
+            let is_of_code = in_place == Other::CodeInPlace;
+            if is_known || (is_of_code && !image.words().any(|word| self.config.may_be_of_code(word))) {
                 continue;
             }
-            let Some(in_place) = recoverer.in_place(what, self.config)? else { continue };
-            let there = self.judge(in_place, probe, CrashedHeap { image, history })?;
-            let came_to_its_end = |violation: &Violation| !ENDS.contains(&violation.broken());
-            if there.verdict() != Verdict::Unknown && there.violations.iter().all(came_to_its_end) {
-                name_what_is_not_there(violations, what, &there);
+            let mut judged = |other| -> Result<Option<Judgement>, EngineError> {
+                let Some(other) = recoverer.other(other, self.config)? else { return Ok(None) };
+                let judgement = self.judge(other, probe, CrashedHeap { image, history })?;
+                Ok(Some(judgement).filter(|judgement| judgement.verdict() != Verdict::Unknown))
+            };
+            let Some(there) = judged(in_place)? else { continue };
+            if there.violations.iter().any(|violation| ENDS.contains(&violation.broken())) {
+                continue;
             }
+            let control = match control.map(judged).transpose()? {
+                Some(None) => continue,
+                Some(found) => found,
+                None => None,
+            };
+            name_what_is_not_there(violations, in_place, &there, control.as_ref());
         }
         Ok(())
     }
@@ -102,13 +112,24 @@ impl Judge<'_> {
 /// What keeps a recovery from showing anything else.
 const ENDS: [RuleId; 2] = [RuleId::RecoveryCrashed, RuleId::RecoveryHung];
 
-fn name_what_is_not_there(violations: &mut [Violation], moved: Moved, in_place: &Judgement) {
-    let how = match moved {
-        Moved::Heap => "mapped at another address",
-        Moved::Code => "with its code at another address",
+/// What breaks, and not where it was. control: breaks it, too, where the place is all that differs.
+fn name_what_is_not_there(
+    violations: &mut [Violation],
+    in_place: Other,
+    there: &Judgement,
+    control: Option<&Judgement>,
+) {
+    let how = match in_place {
+        Other::HeapInPlace => "mapped at another address",
+        Other::CodeInPlace | Other::CodeMoved => "with its code at another address",
     };
-    let is_there = |violation: &Violation| in_place.violations.iter().any(|one| one.broken() == violation.broken());
-    for violation in violations.iter_mut().filter(|violation| !is_there(violation)) {
+    let breaks = |judgement: &Judgement, violation: &Violation| {
+        judgement.violations.iter().any(|one| one.broken() == violation.broken())
+    };
+    let is_of_place = |violation: &&mut Violation| {
+        !breaks(there, violation) && control.is_none_or(|control| breaks(control, violation))
+    };
+    for violation in violations.iter_mut().filter(is_of_place) {
         violation.message = format!("{how}, {}: {}", violation.rule, violation.message);
         violation.rule = RuleId::NotRelocatable;
     }

@@ -37,13 +37,16 @@ struct Stages {
     of_others: OnceCell<Rc<HeapReport>>,
 }
 
-/// What is at another address in recoveries than in the workload.
+/// Who recovers an image, too, to tell what an address breaks. In a recovery the heap is at another address than in the workload, where the
+/// contract says that it may be mapped anywhere, and the target's code always is: loaders choose where it goes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Moved {
-    /// The heap, where the contract says that it may be mapped anywhere.
-    Heap,
-    /// The target's code, always: loaders choose where it goes.
-    Code,
+pub enum Other {
+    /// One that has the heap where the workload had it.
+    HeapInPlace,
+    /// One that has the code there, under the tracer.
+    CodeInPlace,
+    /// The same, with the code elsewhere: what it does not show the tracer changed, and not the place.
+    CodeMoved,
 }
 
 /// A replay server with a memory.
@@ -69,8 +72,8 @@ pub struct Recoverer {
     referee: Option<Referee>,
     /// Runs that it was shown.
     refereed: u64,
-    /// Who recovers with the heap, or the code, where the workload had it. Started when they are first asked.
-    in_place: BTreeMap<Moved, Box<Recoverer>>,
+    /// Started when they are first asked.
+    others: BTreeMap<Other, Box<Recoverer>>,
 }
 
 impl Recoverer {
@@ -92,24 +95,25 @@ impl Recoverer {
             memoised: 0,
             referee: None,
             refereed: 0,
-            in_place: BTreeMap::new(),
+            others: BTreeMap::new(),
         })
     }
 
-    /// Who recovers with that where the workload had it. None: this one does, or nobody can.
+    /// The other one. None: this one is as that, or nobody can be.
     ///
     /// # Errors
     /// When its server does not start.
-    pub fn in_place(&mut self, what: Moved, config: &Config) -> Result<Option<&mut Self>, EngineError> {
-        if !self.in_place.contains_key(&what) {
-            let options = match what {
-                Moved::Heap => config.heap_in_place_server()?,
-                Moved::Code => config.code_in_place_server()?,
+    pub fn other(&mut self, other: Other, config: &Config) -> Result<Option<&mut Self>, EngineError> {
+        if !self.others.contains_key(&other) {
+            let options = match other {
+                Other::HeapInPlace => config.heap_in_place_server()?,
+                Other::CodeInPlace => config.code_server(true)?,
+                Other::CodeMoved => config.code_server(false)?,
             };
             let Some(options) = options else { return Ok(None) };
-            self.in_place.insert(what, Box::new(Self::start(&options, self.whole)?));
+            self.others.insert(other, Box::new(Self::start(&options, self.whole)?));
         }
-        Ok(self.in_place.get_mut(&what).map(|recoverer| &mut **recoverer))
+        Ok(self.others.get_mut(&other).map(|recoverer| &mut **recoverer))
     }
 
     /// The same, with a referee.
