@@ -420,8 +420,10 @@ impl Judge<'_> {
         if self.history.is_unsettled() {
             return Err("operations since the last close may be there or not, in any selection".to_owned());
         }
-        if let Some(done) = first_part.happened.iter().find(|operation| twins.refused.contains(operation)) {
-            return Err(format!("recovery has done operation {done}, which was refused without a crash"));
+        // Also one that has left no mark: a reallocation may have kept the place and the content.
+        let pending = first_part.happened.iter().chain(&first_part.unclear);
+        if let Some(done) = pending.into_iter().find(|operation| twins.refused.contains(operation)) {
+            return Err(format!("recovery may have done operation {done}, which was refused without a crash"));
         }
         let mut least: Option<Capacity> = None;
         let is_of_places = twins.is_of_threads() && life != EMPTIED;

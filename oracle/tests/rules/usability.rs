@@ -65,12 +65,28 @@ fn what_was_refused_without_a_crash_and_recovery_has_done_has_no_twin() {
     twins.insert_refused(3);
     let judgement = judged_with_twins(&script, &with.probe(), &with.memory(), &twins);
     assert_passes(&judgement);
-    let why = "capacity: recovery has done operation 3, which was refused without a crash";
+    let why = "capacity: recovery may have done operation 3, which was refused without a crash";
     assert!(judgement.not_judged.contains(&(RuleId::NotUsable, why.into())), "{judgement:#?}");
     // Where recovery has not done it, there is a twin.
     let mut probe = without.probe();
     probe.drain.as_mut().unwrap().pop();
     assert_breaks(&judged_with_twins(&script, &probe, &without.memory(), &twins), &[RuleId::NotUsable]);
+}
+
+/// The object's block has room for both sizes: nothing tells whether the reallocation has happened.
+#[test]
+fn what_was_refused_without_a_crash_and_recovery_may_have_done_has_no_twin() {
+    let (script, heap) = two_objects();
+    let script = script.begin(OperationKind::Reallocate, 1, 96);
+    let mut probe = heap.probe();
+    probe.drain.as_mut().unwrap().pop();
+    let mut twins = twins_of(&heap, 2);
+    twins.insert(3, &heap.probe().report());
+    let judgement = judged_with_twins(&script, &probe, &heap.memory(), &twins);
+    assert_breaks(&judgement, &[RuleId::NotUsable]);
+    assert_eq!(judgement.unclear, [3]);
+    twins.insert_refused(3);
+    assert_passes(&judged_with_twins(&script, &probe, &heap.memory(), &twins));
 }
 
 #[test]
