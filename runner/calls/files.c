@@ -173,6 +173,8 @@ INTERPOSED ssize_t pwritev64(int fd, const struct iovec *parts, int count, off_t
 }
 
 INTERPOSED ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
+    if (is_out_of_space(fd, offset == -1 ? NULL : &offset, bytes_of(parts, count)))
+        return -1;
     vfs_before_change(fd);
     hand_over_parts(parts, count);
     ssize_t written = syscall(SYS_pwritev2, fd, parts, count, offset, 0, flags);
@@ -255,7 +257,8 @@ INTERPOSED int ftruncate(int fd, off_t bytes) {
 INTERPOSED int ftruncate64(int fd, off_t bytes) { return ftruncate(fd, bytes); }
 
 INTERPOSED int fallocate(int fd, int mode, off_t offset, off_t bytes) {
-    if ((mode & ~FALLOC_FL_KEEP_SIZE) == 0 && is_out_of_space(fd, &offset, (uint64_t)bytes))
+    bool is_given_back = (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_COLLAPSE_RANGE)) != 0;
+    if (!is_given_back && is_out_of_space(fd, &offset, (uint64_t)bytes))
         return -1;
     if (inprocess_is_running() && vfs_is_protected(fd))
         return kept_fallocate(fd, mode, offset, bytes);
@@ -335,6 +338,19 @@ INTERPOSED ssize_t preadv(int fd, const struct iovec *parts, int count, off_t of
 
 INTERPOSED ssize_t preadv64(int fd, const struct iovec *parts, int count, off_t offset) {
     return read_parts(fd, parts, count, offset);
+}
+
+INTERPOSED ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
+    const off_t *from = offset == -1 ? NULL : &offset;
+    if (is_lost(fd, from, bytes_of(parts, count)))
+        return -1;
+    before_read(fd);
+    read_behind(fd, from, open_parts(parts, count), CALLER);
+    return record_read(parts, count, syscall(SYS_preadv2, fd, parts, count, offset, 0, flags), CALLER);
+}
+
+INTERPOSED ssize_t preadv64v2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
+    return preadv2(fd, parts, count, offset, flags);
 }
 
 /* What compilers call instead with _FORTIFY_SOURCE. */

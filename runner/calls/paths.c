@@ -155,8 +155,11 @@ static void locate_stream(const char *name, const char *mode, struct vfs_path *p
 
 /* The reads of a stream are not seen one by one. */
 static FILE *read_whole(FILE *stream) {
-    if (stream != NULL)
-        loads_read_file(fileno(stream), 0, UINT64_MAX);
+    if (stream == NULL)
+        return NULL;
+    if (vfs_is_poisoned(fileno(stream), 0, UINT64_MAX))
+        vfs_refuse("it has a stream of a file with a poisoned page");
+    loads_read_file(fileno(stream), 0, UINT64_MAX);
     return stream;
 }
 
@@ -267,7 +270,8 @@ INTERPOSED int symlink(const char *content, const char *name) { return symlinkat
 
 INTERPOSED int mkdirat(int folder, const char *name, mode_t mode) {
     struct vfs_path path;
-    if (disk_refuses())
+    vfs_locate(folder, name, &path);
+    if (disk_is_watched() && !exists(&path) && disk_refuses())
         return -1;
     locate_new(folder, name, &path);
     return record_effect(FL_DID_MAKE_FOLDER, &path, 0, (int)syscall(SYS_mkdirat, path.folder, path.path, mode));
@@ -284,9 +288,19 @@ static int truncate_here(const struct vfs_path *path, off_t bytes) {
     return result;
 }
 
+static bool grows(const struct vfs_path *path, off_t bytes) {
+    struct stat info;
+    int saved = errno;
+    bool is_there = syscall(SYS_newfstatat, path->folder, path->path, &info, 0) == 0;
+    errno = saved;
+    return is_there && bytes > info.st_size;
+}
+
 INTERPOSED int truncate(const char *name, off_t bytes) {
     struct vfs_path path;
     vfs_locate(AT_FDCWD, name, &path);
+    if (disk_is_watched() && grows(&path, bytes) && disk_refuses())
+        return -1;
     if (path.is_heap && inprocess_is_running())
         return truncate_here(&path, bytes);
     locate_existing(AT_FDCWD, name, &path);
@@ -297,6 +311,8 @@ INTERPOSED int truncate64(const char *name, off_t bytes) { return truncate(name,
 
 INTERPOSED int mkostemps(char *name, int suffix, int flags) {
     struct vfs_path path;
+    if (disk_refuses())
+        return -1;
     vfs_locate_for_change(AT_FDCWD, name, &path);
     if (!path.is_heap)
         return REAL(mkostemps)(name, suffix, flags);

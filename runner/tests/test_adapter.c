@@ -11,7 +11,7 @@
  *
  * -DMUTANT_KEEPS_RESERVATION: a place is reserved before its object is written, and recovery forgets to give it back.
  *
- * -DGROWS: each allocation makes a file beside the heap's, and a folder, and the file longer by each kind of call: six growths.
+ * -DGROWS: each allocation makes a file beside the heap's, and a folder, and the file longer by each kind of call: nine growths.
  *
  * -DLAZY: a lazy open leaves three pieces; -DBREAKS: the second of them fails.
  *
@@ -761,14 +761,21 @@ static int place(struct fl_heap *heap, uint32_t slot, uint64_t kept, uint64_t by
 
 __attribute__((unused)) static int grow(const struct fl_heap *heap) {
     static int times;
-    char path[4300], folder[4300];
+    char path[4300], folder[4300], other[4300];
+    struct iovec part = {"", 1};
+    snprintf(other, sizeof other, "%s/other-XXXXXX", heap->folder);
     snprintf(path, sizeof path, "%s/grown-%d", heap->folder, times);
     snprintf(folder, sizeof folder, "%s/folder-%d", heap->folder, times++);
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0 || ftruncate(fd, 4096) != 0 || pwrite(fd, "", 1, 4096) != 1 || (errno = posix_fallocate(fd, 8192, 4096)) != 0 ||
-        fallocate(fd, 0, 12288, 4096) != 0 || mkdir(folder, 0700) != 0)
+        fallocate(fd, 0, 12288, 4096) != 0 || mkdir(folder, 0700) != 0 || truncate(path, 20480) != 0 ||
+        pwritev2(fd, &part, 1, 20480, 0) != 1)
         return fail_with(strerror(errno));
-    return close(fd);
+    EXPECT(mkdir(folder, 0700) != 0 && errno == EEXIST && truncate(path, 4096) == 0 && pwritev2(fd, &part, 1, 0, 0) == 1);
+    int last = mkstemp(other);
+    if (last < 0)
+        return fail_with(strerror(errno));
+    return close(last) | close(fd);
 }
 
 static int allocate_unlocked(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {

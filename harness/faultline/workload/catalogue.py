@@ -143,7 +143,8 @@ def _find_changed(name: str, ops: int, seed: int, heap: Heap, cache: Cache, belo
 
 
 def _growths(name: str, count: str) -> int:
-    if not (count.isascii() and count.isdigit() and int(count) <= MAX_GROWTHS):
+    is_number = count.isascii() and count.isdigit() and len(count) <= len(str(MAX_GROWTHS))
+    if not (is_number and int(count) <= MAX_GROWTHS):
         raise BadInputError(f"workload {name!r}: expected {FULL}N:NAME with N from 0 to {MAX_GROWTHS}")
     return int(count)
 

@@ -87,8 +87,9 @@ def test_a_workload_may_meet_a_full_disk(tmp_path: Path) -> None:
     assert file_format.parse(full.text(), "text").text() == full.text()
     assert catalogue.find("full:0:smoke", 0, 1, HEAP, cache).growths == 0
     assert catalogue.takes_ops("lazy:full:2:churn")
-    with pytest.raises(BadInputError, match="expected full:N:NAME with N from 0 to 65536"):
-        catalogue.find("full:many:smoke", 0, 1, HEAP, cache)
+    for many in ("many", "65537", "9" * 5000):
+        with pytest.raises(BadInputError, match="expected full:N:NAME with N from 0 to 65536"):
+            catalogue.find(f"full:{many}:smoke", 0, 1, HEAP, cache)
 
 
 @pytest.mark.parametrize(
