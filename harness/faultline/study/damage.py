@@ -48,6 +48,7 @@ class DamageReport(msgspec.Struct):
 
     allocator: str
     workload: str
+    is_promised: bool
     kinds: list[KindOfDamage]
     damages: list[Damage]
     broken: list[BrokenPromise]
@@ -81,6 +82,9 @@ def damage(cell: PreparedCell, at_most: int, only: str | None = None) -> DamageR
     contract = cell.target.allocator.contract
     unknown = [one for one in found if one.outcome == "unknown" and _promised(contract, one.kind)]
     kinds = [_of_kind(kind, found, counted, _promised(contract, kind)) for kind in counted.kinds]
+    known = set(counted.kinds)
+    nobody = sorted({*contract.detects, *contract.isolates} - known)
+    why_unknown += [f"{kind} is promised, and there is no such kind of damage" for kind in nobody]
     if only is None:
         why_unknown += [
             f"{one.kind} is promised, and no heap had one" for one in kinds if one.promised and not one.tried
@@ -88,6 +92,7 @@ def damage(cell: PreparedCell, at_most: int, only: str | None = None) -> DamageR
     return DamageReport(
         cell.spec.allocator,
         cell.spec.workload_text,
+        bool(contract.detects or contract.isolates),
         kinds,
         found,
         [promise for one in found for promise in _broken(one, contract)],

@@ -24,14 +24,22 @@ FIRST_OBJECT = 0x4040
 def damage(faultline: Faultline, root: Path, tmp_path: Path) -> Damage:
     cache = cache_that_shares_builds(root, tmp_path / "cache").folder
 
-    def of(defines: str, *words: str, detects: tuple[str, ...] = (), code: int = 0) -> dict[str, Any]:
+    def of(
+        defines: str,
+        *words: str,
+        detects: tuple[str, ...] = (),
+        isolates: tuple[str, ...] = (),
+        code: int = 0,
+    ) -> dict[str, Any]:
         place = tmp_path / "place"
         if not place.exists():
             project_of_case(Case("damaged", defines, ""), root, place)
             (place / "ways.workload").write_text(WORKLOAD)
         path = place / "allocators" / "ways" / "allocator.toml"
-        kept = [line for line in path.read_text().splitlines() if not line.startswith("detects")]
-        path.write_text("\n".join([*kept, f"detects = {json.dumps(detects)}"]) + "\n")
+        promises = ("detects", "isolates")
+        kept = [line for line in path.read_text().splitlines() if not line.startswith(promises)]
+        promised = [f"detects = {json.dumps(detects)}", f"isolates = {json.dumps(isolates)}"]
+        path.write_text("\n".join([*kept, *promised]) + "\n")
         command = ("damage", "allocators/ways", "-w", "ways.workload", "--cache", cache, "--json", *words)
         ended = faultline(*command, cwd=place)
         assert ended.returncode == code, ended.stderr
@@ -85,6 +93,27 @@ def test_an_allocator_can_promise_to_detect_poison(damage: Damage, way: str, cod
     """By what reads of the file answer (EIO), or by catching the signal."""
     report = damage(way, detects=("poison",), code=code)
     assert set(outcomes(report, "poison")) == ({"dies"} if code else {"detected"})
+
+
+def test_poison_that_a_stream_would_read_is_unknown(damage: Damage) -> None:
+    report = damage("SCRUBS=by_stream", detects=("poison",), code=3)
+    assert set(outcomes(report, "poison")) == {"unknown"}
+    assert report["why_unknown"][0].endswith(": it has a stream of a file with a poisoned page")
+
+
+def test_a_heap_of_which_nothing_can_be_allocated_any_more_is_not_isolated(damage: Damage) -> None:
+    """Of 0x50 a word is loaded by allocations alone."""
+    report = damage("GATED", "--at-most", "100000", isolates=("bit-flip",), code=1)
+    gate = [one for one in report["damages"] if one["name"].startswith("bit-flip:heap:0x50:")]
+    assert {one["is_isolated"] for one in gate} == {False}
+    assert {one["outcome"] for one in gate} == {"given-up"}
+    assert {one["name"] for one in report["broken"]} >= {one["name"] for one in gate}
+    assert {one["promise"] for one in report["broken"]} == {"isolated"}
+
+
+def test_a_kind_that_is_promised_and_is_none_is_said(damage: Damage) -> None:
+    report = damage("", detects=("bitflip",), code=3)
+    assert report["why_unknown"] == ["bitflip is promised, and there is no such kind of damage"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ use crashgen::replay::Probe;
 use crashgen::trace::{EventKind, Trace};
 use crashgen::{LINE_BYTES, OS_PAGE_BYTES};
 use oracle::contract::Fill;
-use oracle::report::{Block, BlockState, Life, SectionKind, SlotEntry};
+use oracle::report::{Block, BlockState, Life, ObjectEntry, SectionKind, SlotEntry};
 use oracle::{Fact, HeapReport, History, Judgement, RuleId, Status, Violation};
 use serde::Serialize;
 use serde_json::json;
@@ -89,7 +89,8 @@ impl Damage {
 enum Outcome {
     /// The heap is as it would be without it.
     Harmless,
-    /// Open answered an error, or settling a lazy open, or the allocator's own check: at once, or in a later life.
+    /// Open answered an error, or settling a lazy open, or the allocator's own check: at once, or in a later life. Or another call did, and
+    /// what is there is right.
     Detected,
     /// Something of the heap is gone, and what is there is right and can be used.
     GivenUp,
@@ -103,61 +104,114 @@ enum Outcome {
     Unknown,
 }
 
-/// What a heap that lost something and says nothing wrong breaks.
-const LOSSES: [RuleId; 3] = [RuleId::OperationLost, RuleId::Leak, RuleId::NotUsable];
-
 impl Outcome {
     /// What the damaged heap fails with and the heap without a crash, too, says nothing of the damage: with memory that ends the process
     /// (`out_of_memory = "ends"`) each probe ends so.
-    fn of(report: &HeapReport, judgement: &Judgement) -> Self {
-        let answered = |status: Option<Status>| {
-            status.is_some_and(|status| !matches!(status, Status::Ok | Status::UnsupportedCall))
-        };
-        let is_detected = |life: &Life| [life.open, life.settled, life.check].into_iter().any(answered);
+    fn of(report: &HeapReport, judgement: &Judgement, whole: &Whole) -> Self {
         let is_broken = |rule| judgement.violations.iter().any(|violation| violation.broken() == rule);
-        let is_lost = |violation: &Violation| LOSSES.contains(&violation.broken());
         let is_known = judgement.unknown.is_empty() && judgement.as_without_crash.is_empty();
-        match &judgement.violations[..] {
-            _ if report.lives.iter().any(is_detected) => Self::Detected,
+        let is_wrong = |violation: &&Violation| violation.fact != Fact::CloseLost; // a recovery more
+        let wrong: Vec<_> = judgement.violations.iter().filter(is_wrong).collect();
+        match &wrong[..] {
+            _ if report.lives.iter().any(says_so) => Self::Detected,
             [] if is_known => Self::Harmless,
             [] => Self::Unknown,
             _ if is_broken(RuleId::RecoveryCrashed) => Self::Dies,
             _ if is_broken(RuleId::RecoveryHung) => Self::Hangs,
-            broken if broken.iter().all(is_lost) => Self::GivenUp,
-            _ => Self::Silent,
+            wrong if !wrong.iter().all(|violation| is_answer(violation) || whole.is_given_up(violation)) => {
+                Self::Silent
+            }
+            _ if !is_known => Self::Unknown,
+            wrong if wrong.iter().any(is_answer) => Self::Detected,
+            _ => Self::GivenUp,
         }
     }
 }
 
-/// Whether what is damaged is given up, and the rest works: each open succeeds, memory is allocated and freed, and nothing is wrong but that
-/// objects and room are lost, which the allocator's check may say. Of a damage of a word or less that is one object at most.
-fn is_isolated(damage: Damage, report: &HeapReport, judgement: &Judgement) -> bool {
-    let is_ok = |status: Option<Status>| status.is_none_or(|status| status == Status::Ok);
-    let has_drained =
-        |life: &Life| life.drain.as_ref().is_none_or(|drain| matches!(drain.status, Status::Ok | Status::OutOfMemory));
-    let works =
-        |life: &Life| life.open == Some(Status::Ok) && is_ok(life.settled) && is_ok(life.free_all) && has_drained(life);
-    let is_object =
-        |violation: &&Violation| matches!(violation.fact, Fact::Null(_) | Fact::BlockLost(_) | Fact::Dangling(_));
-    let holder = |violation: &Violation| match violation.slot {
-        Some(slot) => (Some(slot), None),
-        None => (None, violation.block.as_ref().map(|block| block.place.clone())), // a field of another object
-    };
-    let lost: BTreeSet<_> = judgement.violations.iter().filter(is_object).map(holder).collect();
-    judgement.unknown.is_empty()
-        && report.lives.iter().all(works)
-        && judgement.violations.iter().all(|violation| is_given_up(violation.fact))
-        && (lost.len() <= 1 || !damage.is_of_one_word())
+/// Open answered an error, or settling a lazy open, or the allocator's own check.
+fn says_so(life: &Life) -> bool {
+    let is_error = |status: Status| status != Status::Ok;
+    [life.open, life.settled].into_iter().flatten().any(is_error)
+        || life.check.is_some_and(|status| is_error(status) && status != Status::UnsupportedCall)
 }
 
-/// Of an object that is gone, or of room.
-fn is_given_up(fact: Fact) -> bool {
-    match fact {
-        Fact::Null(_) | Fact::BlockLost(_) | Fact::Dangling(_) | Fact::Leaked => true,
-        Fact::CapacityLost(_) | Fact::OpenCapacityLost(_) | Fact::CapacitySplit => true,
-        Fact::Answered(step, _) => step.section() == SectionKind::Check,
-        _ => false,
+/// A later use of the heap answered an error.
+fn is_answer(violation: &&Violation) -> bool {
+    matches!(violation.fact, Fact::Answered(..))
+}
+
+/// What is known of a heap before it is damaged.
+struct Whole {
+    /// The full probe.
+    report: HeapReport,
+    /// Where objects begin.
+    places: BTreeSet<(String, u64)>,
+    /// Of a heap block, bytes.
+    largest: u64,
+}
+
+impl Whole {
+    fn of(report: HeapReport) -> Self {
+        let life = report.life(0);
+        let slots = life.iter().filter_map(|life| life.slots.as_ref()).flat_map(|slots| &slots.entries);
+        let reached = life.iter().filter_map(|life| life.objects.as_ref()).flat_map(|objects| &objects.entries);
+        let places = slots.map(|entry| (entry.file, entry.offset));
+        let places = places.chain(reached.map(|entry| (entry.at.file, entry.at.offset)));
+        let named = |(file, offset)| Some((life?.file_name(file)?.to_owned(), offset));
+        let places = places.filter_map(named).collect();
+        let blocks = life.and_then(|life| life.walk.as_ref()).map_or(&[][..], |walk| &walk.blocks);
+        let largest = blocks.iter().map(|block| block.bytes).max().unwrap_or(0);
+        Self { places, largest, report }
     }
+
+    /// An object is gone, or room is. What refers to a lost object refers to nothing, or to where it lay: a reference that was damaged itself
+    /// leads elsewhere.
+    fn is_given_up(&self, violation: &Violation) -> bool {
+        let is_object = |block: &oracle::Extent| self.places.contains(&(block.place.file.clone(), block.place.offset));
+        match violation.fact {
+            Fact::Null(_) | Fact::Leaked => true,
+            Fact::BlockLost(_) | Fact::Dangling(_) => violation.block.as_ref().is_some_and(is_object),
+            Fact::CapacityLost(_) | Fact::OpenCapacityLost(_) | Fact::CapacitySplit => true,
+            _ => false,
+        }
+    }
+
+    /// Whether what is damaged is given up, and the rest works: each open succeeds, memory is allocated and freed, and nothing is wrong but
+    /// that objects and room are lost, which the allocator's check may say. Of a damage of a word or less that is one object at most, and
+    /// the room of the largest heap block.
+    fn is_isolated_in(&self, damage: Damage, report: &HeapReport, judgement: &Judgement) -> bool {
+        let is_ok = |status: Option<Status>| status.is_none_or(|status| status == Status::Ok);
+        let works = |life: &Life| life.open == Some(Status::Ok) && is_ok(life.settled) && is_ok(life.free_all);
+        let bound = if damage.is_of_one_word() { self.largest } else { u64::MAX };
+        let has_room = |(life, whole): (&Life, &Life)| match (&life.drain, &whole.drain) {
+            (Some(drain), Some(whole)) => {
+                let (left, had) = (drain.capacity_bytes, whole.capacity_bytes);
+                matches!(drain.status, Status::Ok | Status::OutOfMemory)
+                    && (left > 0 || had == 0)
+                    && left.saturating_add(bound) >= had
+            }
+            _ => true,
+        };
+        let is_isolated = |violation: &Violation| match violation.fact {
+            Fact::CloseLost => true,
+            Fact::Answered(step, _) => step.section() == SectionKind::Check,
+            _ => self.is_given_up(violation),
+        };
+        let lost: BTreeSet<_> = judgement.violations.iter().filter_map(lost_object).collect();
+        judgement.unknown.is_empty()
+            && report.lives.iter().all(works)
+            && report.lives.iter().zip(&self.report.lives).all(has_room)
+            && judgement.violations.iter().all(is_isolated)
+            && (lost.len() <= 1 || !damage.is_of_one_word())
+    }
+}
+
+/// The object that what holds it has lost: by its slot, or, of a field, by the operation that put it there.
+fn lost_object(violation: &Violation) -> Option<(Option<u32>, Option<u32>)> {
+    matches!(violation.fact, Fact::Null(_) | Fact::BlockLost(_) | Fact::Dangling(_)).then_some(match violation.slot {
+        Some(slot) => (Some(slot), None),
+        None => (None, violation.operation),
+    })
 }
 
 /// Says of each damage where it was done and what became of it (`damage`), and how many there are (`damages`). at_most: of each kind at each
@@ -252,7 +306,7 @@ struct Damaged {
     name: String,
     position: u32,
     outcome: Outcome,
-    /// Nothing is lost but what is damaged ([`is_isolated`]).
+    /// Nothing is lost but what is damaged ([`Whole::is_isolated_in`]).
     is_isolated: bool,
     /// What breaks first, if anything does.
     rule: Option<String>,
@@ -296,9 +350,10 @@ impl Damaging<'_> {
             return Ok(());
         }
         let seed = self.judge.config.seed ^ u64::from(position) << 32;
-        let report = self.recoverer.probe(image, Probe::First)?.report;
+        let report = self.recoverer.probe(image, Probe::Full)?.report;
         let objects = objects(&report, history, self.judge.config.contract.fill);
         let headers = report.life(0).map_or_else(Vec::new, headers);
+        let whole = Whole::of((*report).clone());
         let heap = Heap { image, lines: own_lines(image, &objects), objects, headers, before: lines };
         for (kind, all) in heap.damages() {
             *self.possible.entry(kind).or_default() += all.len();
@@ -316,13 +371,13 @@ impl Damaging<'_> {
                 let report = self.recoverer.probe(&mut damaged, Probe::Full)?.report;
                 let heap = CrashedHeap { image: &mut damaged, history };
                 let judgement = self.judge.judge(&mut self.recoverer, Probe::Full, heap)?;
-                let outcome = Outcome::of(&report, &judgement);
+                let outcome = Outcome::of(&report, &judgement, &whole);
                 let first = judgement.violations.first();
                 let message = first.map(|violation| violation.message.clone());
                 let unknown = judgement.unknown.first().or(judgement.as_without_crash.first());
                 let message = message.or_else(|| unknown.cloned()).unwrap_or_default();
                 let rule = first.map(|violation| violation.rule.to_string());
-                let is_isolated = is_isolated(damage, &report, &judgement);
+                let is_isolated = whole.is_isolated_in(damage, &report, &judgement);
                 let kind = damage.kind();
                 self.output.say("damage", &Damaged { kind, name, position, outcome, is_isolated, rule, message });
                 self.tried += 1;
@@ -346,16 +401,26 @@ fn drawn(all: Vec<Damage>, at_most: usize, seed: u64) -> Vec<Damage> {
 /// Of a file: from where to where.
 type Extent = (String, Range<u64>);
 
-/// Where the objects are that slots hold.
+/// Where the objects are that slots hold. Where objects refer to objects, those that they lead to, and all of their heap blocks: what an object
+/// refers to lies in front of it, perhaps.
 fn objects(report: &HeapReport, history: &History, fill: Fill) -> Vec<Extent> {
     let Some((life, slots)) = report.life(0).and_then(|life| Some((life, life.slots.as_ref()?))) else {
         return Vec::new();
     };
-    let extent = |entry: &SlotEntry| {
+    let name = |file| life.file_name(file).map(str::to_owned);
+    let held = |entry: &SlotEntry| {
         let bytes = history.candidates(entry.slot, fill).objects().map(|object| object.bytes).max()?;
-        Some((life.file_name(entry.file)?.to_owned(), entry.offset..entry.offset.saturating_add(bytes)))
+        Some((name(entry.file)?, entry.offset..entry.offset.saturating_add(bytes)))
     };
-    slots.entries.iter().filter_map(extent).collect()
+    let blocks = life.walk.as_ref().map_or(&[][..], |walk| &walk.blocks);
+    let around = |entry: &ObjectEntry| {
+        let is_around =
+            |block: &&Block| block.file == entry.at.file && (block.offset..block.end()).contains(&entry.at.offset);
+        let block = blocks.iter().find(is_around)?;
+        Some((name(block.file)?, block.offset..block.end()))
+    };
+    let reached = life.objects.iter().flat_map(|objects| &objects.entries);
+    slots.entries.iter().filter_map(held).chain(reached.filter_map(around)).collect()
 }
 
 /// What lies directly in front of heap blocks: metadata by the walk, or in no block of it.

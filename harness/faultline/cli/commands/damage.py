@@ -90,5 +90,4 @@ def command(
         print_damage(report)
     if report.broken:
         return EXIT_FINDINGS
-    is_promised = any(kind.promised for kind in report.kinds)
-    return EXIT_UNKNOWN if report.why_unknown and is_promised else EXIT_OK
+    return EXIT_UNKNOWN if report.why_unknown and report.is_promised else EXIT_OK
