@@ -38,25 +38,21 @@ static uint64_t open_parts(const struct iovec *parts, int count) {
     return sum;
 }
 
-/* Of what a read would give, the medium lost a part; offset null: where the descriptor is. */
-static bool is_lost(int fd, const off_t *offset, uint64_t count) {
-    if (!vfs_has_poison())
+/* Before a read behind the descriptor. False: the medium lost a part of what it would give. offset null: where the descriptor is. */
+static bool can_read(int fd, const off_t *offset, uint64_t count, const void *caller) {
+    before_read(fd);
+    if (!loads_is_recording() && !vfs_has_poison())
+        return true;
+    long at = offset != NULL ? *offset : syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    uint64_t from = at < 0 ? 0 : (uint64_t)at;
+    if (vfs_is_poisoned(fd, from, count)) {
+        errno = EIO;
         return false;
-    long from = offset != NULL ? *offset : syscall(SYS_lseek, fd, 0, SEEK_CUR);
-    if (from < 0 || !vfs_is_poisoned(fd, (uint64_t)from, count))
-        return false;
-    errno = EIO;
-    return true;
-}
-
-/* offset null: where the descriptor is. */
-static void read_behind(int fd, const off_t *offset, uint64_t count, const void *caller) {
-    if (!loads_is_recording())
-        return;
-    long from = offset != NULL ? *offset : syscall(SYS_lseek, fd, 0, SEEK_CUR);
+    }
     loads_caller = caller;
-    loads_read_file(fd, from < 0 ? 0 : (uint64_t)from, count);
+    loads_read_file(fd, from, count);
     loads_caller = NULL;
+    return true;
 }
 
 /* ---- writing ---------------------------------------------------------------------------------------------------------- */
@@ -182,34 +178,28 @@ INTERPOSED ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t 
 }
 
 INTERPOSED ssize_t copy_file_range(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
-    if (is_lost(from, from_offset, count))
-        return -1;
     vfs_before_change(to);
-    before_read(from);
     before_copy_to(to);
-    read_behind(from, from_offset, count, CALLER);
+    if (!can_read(from, from_offset, count, CALLER))
+        return -1;
     return syscall(SYS_copy_file_range, from, from_offset, to, to_offset, count, flags);
 }
 
 INTERPOSED ssize_t sendfile(int to, int from, off_t *offset, size_t count) {
-    if (is_lost(from, offset, count))
-        return -1;
     vfs_before_change(to);
-    before_read(from);
     before_copy_to(to);
-    read_behind(from, offset, count, CALLER);
+    if (!can_read(from, offset, count, CALLER))
+        return -1;
     return syscall(SYS_sendfile, to, from, offset, count);
 }
 
 INTERPOSED ssize_t sendfile64(int to, int from, off_t *offset, size_t count) { return sendfile(to, from, offset, count); }
 
 INTERPOSED ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t count, unsigned flags) {
-    if (is_lost(from, from_offset, count))
-        return -1;
     vfs_before_change(to);
-    before_read(from);
     before_copy_to(to);
-    read_behind(from, from_offset, count, CALLER);
+    if (!can_read(from, from_offset, count, CALLER))
+        return -1;
     return syscall(SYS_splice, from, from_offset, to, to_offset, count, flags);
 }
 
@@ -294,29 +284,23 @@ static ssize_t record_read(const struct iovec *parts, int count, ssize_t result,
 
 EXPANDED ssize_t read_here(int fd, void *bytes, size_t count) {
     struct iovec part = {bytes, count};
-    if (is_lost(fd, NULL, count))
+    if (!can_read(fd, NULL, count, CALLER))
         return -1;
-    before_read(fd);
-    read_behind(fd, NULL, count, CALLER);
     loads_filled(bytes, count);
     return record_read(&part, 1, syscall(SYS_read, fd, bytes, count), CALLER);
 }
 
 EXPANDED ssize_t read_at(int fd, void *bytes, size_t count, off_t offset) {
     struct iovec part = {bytes, count};
-    if (is_lost(fd, &offset, count))
+    if (!can_read(fd, &offset, count, CALLER))
         return -1;
-    before_read(fd);
-    read_behind(fd, &offset, count, CALLER);
     loads_filled(bytes, count);
     return record_read(&part, 1, syscall(SYS_pread64, fd, bytes, count, offset), CALLER);
 }
 
 EXPANDED ssize_t read_parts(int fd, const struct iovec *parts, int count, off_t offset) {
-    if (is_lost(fd, &offset, bytes_of(parts, count)))
+    if (!can_read(fd, &offset, open_parts(parts, count), CALLER))
         return -1;
-    before_read(fd);
-    read_behind(fd, &offset, open_parts(parts, count), CALLER);
     return record_read(parts, count, syscall(SYS_preadv, fd, parts, count, offset, 0), CALLER);
 }
 
@@ -325,10 +309,8 @@ INTERPOSED ssize_t pread(int fd, void *bytes, size_t count, off_t offset) { retu
 INTERPOSED ssize_t pread64(int fd, void *bytes, size_t count, off_t offset) { return read_at(fd, bytes, count, offset); }
 
 INTERPOSED ssize_t readv(int fd, const struct iovec *parts, int count) {
-    if (is_lost(fd, NULL, bytes_of(parts, count)))
+    if (!can_read(fd, NULL, open_parts(parts, count), CALLER))
         return -1;
-    before_read(fd);
-    read_behind(fd, NULL, open_parts(parts, count), CALLER);
     return record_read(parts, count, syscall(SYS_readv, fd, parts, count), CALLER);
 }
 
@@ -341,11 +323,8 @@ INTERPOSED ssize_t preadv64(int fd, const struct iovec *parts, int count, off_t 
 }
 
 INTERPOSED ssize_t preadv2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
-    const off_t *from = offset == -1 ? NULL : &offset;
-    if (is_lost(fd, from, bytes_of(parts, count)))
+    if (!can_read(fd, offset == -1 ? NULL : &offset, open_parts(parts, count), CALLER))
         return -1;
-    before_read(fd);
-    read_behind(fd, from, open_parts(parts, count), CALLER);
     return record_read(parts, count, syscall(SYS_preadv2, fd, parts, count, offset, 0, flags), CALLER);
 }
 
