@@ -105,11 +105,17 @@ def _check_heap_folder(folder: Path | None) -> None:
 allocator_argument = click.argument("allocator", shell_complete=completion.allocators)
 
 
+def workload_option(help_text: str, *name: str, **more: Any) -> Callable[[Command], Command]:
+    """name: of the parameter, if it is another one."""
+    return click.option(
+        "--workload", "-w", *name, metavar="W", shell_complete=completion.workloads, help=help_text, **more
+    )
+
+
 def cell_options(command: Command) -> Command:
     """What names one cell's target and workload."""
     default = "of a mutant what allocator.toml has for it; of a clean allocator there is none"
-    help_text = f"One of {WORKLOAD_NAMES}.  [default: {default}]"
-    workload = click.option("--workload", "-w", metavar="W", shell_complete=completion.workloads, help=help_text)
+    workload = workload_option(f"One of {WORKLOAD_NAMES}.  [default: {default}]")
     return allocator_argument(workload(variant_options(command)))
 
 

@@ -12,7 +12,6 @@ import msgspec
 
 from faultline.base import config
 from faultline.base.errors import EXIT_OK, EXIT_UNKNOWN, BadInputError
-from faultline.cli import completion
 from faultline.cli.cells import cell_spec, usual_start, with_found_workload
 from faultline.cli.options import (
     WORKLOAD_NAMES,
@@ -20,6 +19,7 @@ from faultline.cli.options import (
     is_given,
     json_option,
     variant_options,
+    workload_option,
     workshop_options,
 )
 from faultline.cli.output import print_json
@@ -43,13 +43,7 @@ DEFAULT_WORKLOAD = "churn"
     metavar="TOKEN",
     help="Of the finding.  [default: the first one that the bad end has and the good one not]",
 )
-@click.option(
-    "--workload",
-    "-w",
-    metavar="W",
-    shell_complete=completion.workloads,
-    help=f"Without --witness: what to explore, one of {WORKLOAD_NAMES}.  [default: {DEFAULT_WORKLOAD}]",
-)
+@workload_option(f"Without --witness: what to explore, one of {WORKLOAD_NAMES}.  [default: {DEFAULT_WORKLOAD}]")
 @variant_options
 @click.option(
     "--time",

@@ -9,9 +9,15 @@ import click
 
 from faultline.base.config import DEFAULT_STRATEGY
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN
-from faultline.cli import completion
 from faultline.cli.cells import cell_spec
-from faultline.cli.options import WORKLOAD_NAMES, allocator_argument, json_option, variant_options, workshop_options
+from faultline.cli.options import (
+    WORKLOAD_NAMES,
+    allocator_argument,
+    json_option,
+    variant_options,
+    workload_option,
+    workshop_options,
+)
 from faultline.cli.output import print_json
 from faultline.cli.values import SECONDS
 from faultline.pipeline.prepared import build_cell, find_workload, trace_cell
@@ -25,15 +31,7 @@ TIME_S = 600.0
 
 @click.command("damage")
 @allocator_argument
-@click.option(
-    "--workload",
-    "-w",
-    metavar="W",
-    default="churn",
-    show_default=True,
-    shell_complete=completion.workloads,
-    help=f"One of {WORKLOAD_NAMES}.",
-)
+@workload_option(f"One of {WORKLOAD_NAMES}.", default="churn", show_default=True)
 @variant_options
 @click.option(
     "--at-most",

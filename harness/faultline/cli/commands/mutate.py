@@ -13,7 +13,6 @@ import msgspec
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError
 from faultline.campaign.known import read_known
 from faultline.campaign.matrix import cells_of_matrix, read_matrix
-from faultline.cli import completion
 from faultline.cli.cells import cell_spec, matrix_path, usual_start, with_found_workload
 from faultline.cli.options import (
     allocator_argument,
@@ -22,6 +21,7 @@ from faultline.cli.options import (
     json_option,
     suppressions_option,
     variant_options,
+    workload_option,
     workshop_options,
 )
 from faultline.cli.output import print_json
@@ -34,14 +34,8 @@ from faultline.study import mutate
 
 @click.command("mutate")
 @allocator_argument
-@click.option(
-    "--workload",
-    "-w",
-    "names",
-    multiple=True,
-    metavar="W",
-    shell_complete=completion.workloads,
-    help="One of those that `run` takes; may be given several times.  [default: those of the matrix]",
+@workload_option(
+    "One of those that `run` takes; may be given several times.  [default: those of the matrix]", "names", multiple=True
 )
 @variant_options
 @click.option("--only", metavar="TEXT", help="Only places whose name has TEXT in it.")

@@ -14,7 +14,7 @@ from faultline.base.cache import SCRATCH_FOLDER
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError
 from faultline.cli import completion
 from faultline.cli.cells import cell_spec
-from faultline.cli.options import WORKLOAD_NAMES, json_option, variant_options, workshop_options
+from faultline.cli.options import WORKLOAD_NAMES, json_option, variant_options, workload_option, workshop_options
 from faultline.cli.output import copy, file_to_compare_with, print_json, write
 from faultline.cli.values import PATH
 from faultline.pipeline import explore
@@ -28,7 +28,7 @@ from faultline.report.terminal.trace_rules import print_trace_rules
 
 @click.command("trace")
 @click.argument("allocator", metavar="ALLOCATOR | FILE", shell_complete=completion.allocators)
-@click.option("--workload", "-w", metavar="W", shell_complete=completion.workloads, help=f"One of {WORKLOAD_NAMES}.")
+@workload_option(f"One of {WORKLOAD_NAMES}.")
 @variant_options
 @click.option("--out", type=PATH, help="Copy the trace to this file.")
 @click.option("--fresh", is_flag=True, help="Trace again even if the trace is in the cache.")
