@@ -5,6 +5,8 @@
 //! at a time, and never a byte of an object: a medium loses those, too, and no allocator can know. Each damaged heap is run through the whole
 //! probe script, and judged by the rules for heaps that are not damaged. What breaks then tells what became of the damage ([`Outcome`]).
 
+mod outcome;
+
 use crate::base::config::Config;
 use crate::base::error::{EngineError, bad_input};
 use crate::base::output::{Output, Verdict};
@@ -19,8 +21,9 @@ use crashgen::replay::Probe;
 use crashgen::trace::{EventKind, Trace};
 use crashgen::{LINE_BYTES, OS_PAGE_BYTES};
 use oracle::contract::Fill;
-use oracle::report::{Block, BlockState, Life, ObjectEntry, SectionKind, SlotEntry};
-use oracle::{Fact, HeapReport, History, Judgement, RuleId, Status, Violation};
+use oracle::report::{Block, BlockState, Life, ObjectEntry, SlotEntry};
+use oracle::{HeapReport, History};
+use outcome::{Outcome, Whole};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,137 +84,6 @@ impl Damage {
     fn is_of_one_word(self) -> bool {
         matches!(self, Self::BitFlip { .. } | Self::HeaderFlip { .. } | Self::StrayStore { .. })
     }
-}
-
-/// What became of the damage.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-enum Outcome {
-    /// The heap is as it would be without it.
-    Harmless,
-    /// Open answered an error, or settling a lazy open, or the allocator's own check: at once, or in a later life. Or another call did, and
-    /// what is there is right.
-    Detected,
-    /// Something of the heap is gone, and what is there is right and can be used.
-    GivenUp,
-    /// The heap is wrong, and nothing says so.
-    Silent,
-    /// Recovery, or what follows it, dies or ends the process.
-    Dies,
-    /// It hangs.
-    Hangs,
-    /// Nothing is known.
-    Unknown,
-}
-
-impl Outcome {
-    /// What the damaged heap fails with and the heap without a crash, too, says nothing of the damage: with memory that ends the process
-    /// (`out_of_memory = "ends"`) each probe ends so.
-    fn of(report: &HeapReport, judgement: &Judgement, whole: &Whole) -> Self {
-        let is_broken = |rule| judgement.violations.iter().any(|violation| violation.broken() == rule);
-        let is_known = judgement.unknown.is_empty() && judgement.as_without_crash.is_empty();
-        let is_wrong = |violation: &&Violation| violation.fact != Fact::CloseLost; // a recovery more
-        let wrong: Vec<_> = judgement.violations.iter().filter(is_wrong).collect();
-        match &wrong[..] {
-            _ if report.lives.iter().any(says_so) => Self::Detected,
-            [] if is_known => Self::Harmless,
-            [] => Self::Unknown,
-            _ if is_broken(RuleId::RecoveryCrashed) => Self::Dies,
-            _ if is_broken(RuleId::RecoveryHung) => Self::Hangs,
-            wrong if !wrong.iter().all(|violation| is_answer(violation) || whole.is_given_up(violation)) => {
-                Self::Silent
-            }
-            _ if !is_known => Self::Unknown,
-            wrong if wrong.iter().any(is_answer) => Self::Detected,
-            _ => Self::GivenUp,
-        }
-    }
-}
-
-/// Open answered an error, or settling a lazy open, or the allocator's own check.
-fn says_so(life: &Life) -> bool {
-    let is_error = |status: Status| status != Status::Ok;
-    [life.open, life.settled].into_iter().flatten().any(is_error)
-        || life.check.is_some_and(|status| is_error(status) && status != Status::UnsupportedCall)
-}
-
-/// A later use of the heap answered an error.
-fn is_answer(violation: &&Violation) -> bool {
-    matches!(violation.fact, Fact::Answered(..))
-}
-
-/// What is known of a heap before it is damaged.
-struct Whole {
-    /// The full probe.
-    report: HeapReport,
-    /// Where objects begin.
-    places: BTreeSet<(String, u64)>,
-    /// Of a heap block, bytes.
-    largest: u64,
-}
-
-impl Whole {
-    fn of(report: HeapReport) -> Self {
-        let life = report.life(0);
-        let slots = life.iter().filter_map(|life| life.slots.as_ref()).flat_map(|slots| &slots.entries);
-        let reached = life.iter().filter_map(|life| life.objects.as_ref()).flat_map(|objects| &objects.entries);
-        let places = slots.map(|entry| (entry.file, entry.offset));
-        let places = places.chain(reached.map(|entry| (entry.at.file, entry.at.offset)));
-        let named = |(file, offset)| Some((life?.file_name(file)?.to_owned(), offset));
-        let places = places.filter_map(named).collect();
-        let blocks = life.and_then(|life| life.walk.as_ref()).map_or(&[][..], |walk| &walk.blocks);
-        let largest = blocks.iter().map(|block| block.bytes).max().unwrap_or(0);
-        Self { places, largest, report }
-    }
-
-    /// An object is gone, or room is. What refers to a lost object refers to nothing, or to where it lay: a reference that was damaged itself
-    /// leads elsewhere.
-    fn is_given_up(&self, violation: &Violation) -> bool {
-        let is_object = |block: &oracle::Extent| self.places.contains(&(block.place.file.clone(), block.place.offset));
-        match violation.fact {
-            Fact::Null(_) | Fact::Leaked => true,
-            Fact::BlockLost(_) | Fact::Dangling(_) => violation.block.as_ref().is_some_and(is_object),
-            Fact::CapacityLost(_) | Fact::OpenCapacityLost(_) | Fact::CapacitySplit => true,
-            _ => false,
-        }
-    }
-
-    /// Whether what is damaged is given up, and the rest works: each open succeeds, memory is allocated and freed, and nothing is wrong but
-    /// that objects and room are lost, which the allocator's check may say. Of a damage of a word or less that is one object at most, and
-    /// the room of the largest heap block.
-    fn is_isolated_in(&self, damage: Damage, report: &HeapReport, judgement: &Judgement) -> bool {
-        let is_ok = |status: Option<Status>| status.is_none_or(|status| status == Status::Ok);
-        let works = |life: &Life| life.open == Some(Status::Ok) && is_ok(life.settled) && is_ok(life.free_all);
-        let bound = if damage.is_of_one_word() { self.largest } else { u64::MAX };
-        let has_room = |(life, whole): (&Life, &Life)| match (&life.drain, &whole.drain) {
-            (Some(drain), Some(whole)) => {
-                let (left, had) = (drain.capacity_bytes, whole.capacity_bytes);
-                matches!(drain.status, Status::Ok | Status::OutOfMemory)
-                    && (left > 0 || had == 0)
-                    && left.saturating_add(bound) >= had
-            }
-            _ => true,
-        };
-        let is_isolated = |violation: &Violation| match violation.fact {
-            Fact::CloseLost => true,
-            Fact::Answered(step, _) => step.section() == SectionKind::Check,
-            _ => self.is_given_up(violation),
-        };
-        let lost: BTreeSet<_> = judgement.violations.iter().filter_map(lost_object).collect();
-        judgement.unknown.is_empty()
-            && report.lives.iter().all(works)
-            && report.lives.iter().zip(&self.report.lives).all(has_room)
-            && judgement.violations.iter().all(is_isolated)
-            && (lost.len() <= 1 || !damage.is_of_one_word())
-    }
-}
-
-/// The object that what holds it has lost: by its slot, or, of a field, by the operation that put it there.
-fn lost_object(violation: &Violation) -> Option<(Option<u32>, Option<u32>)> {
-    matches!(violation.fact, Fact::Null(_) | Fact::BlockLost(_) | Fact::Dangling(_)).then_some(match violation.slot {
-        Some(slot) => (Some(slot), None),
-        None => (None, violation.operation),
-    })
 }
 
 /// Says of each damage where it was done and what became of it (`damage`), and how many there are (`damages`). at_most: of each kind at each
@@ -377,7 +249,7 @@ impl Damaging<'_> {
                 let unknown = judgement.unknown.first().or(judgement.as_without_crash.first());
                 let message = message.or_else(|| unknown.cloned()).unwrap_or_default();
                 let rule = first.map(|violation| violation.rule.to_string());
-                let is_isolated = whole.is_isolated_in(damage, &report, &judgement);
+                let is_isolated = whole.is_isolated_in(damage.is_of_one_word(), &report, &judgement);
                 let kind = damage.kind();
                 self.output.say("damage", &Damaged { kind, name, position, outcome, is_isolated, rule, message });
                 self.tried += 1;
@@ -605,6 +477,7 @@ impl fmt::Display for Named<'_> {
 mod tests {
     use super::*;
     use crashgen::trace::FileId;
+    use oracle::Status;
     use oracle::report::Walk;
 
     fn flips(count: u64) -> Vec<Damage> {
