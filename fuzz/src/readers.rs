@@ -168,9 +168,10 @@ fn written(report: &HeapReport) -> Vec<u8> {
 fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
     let Life {
         files,
-        open,
-        has_recovered,
-        is_not_moved,
+        open: _,
+        has_recovered: _,
+        is_not_moved: _,
+        is_kept_out: _,
         slots,
         settled,
         objects,
@@ -190,10 +191,7 @@ fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
     if !names.is_empty() {
         builder = builder.files(&names);
     }
-    builder = match open {
-        Some(status) => builder.open_as(*status, *has_recovered, *is_not_moved),
-        None => builder,
-    };
+    builder = builder.open_as(life);
     if let Some(slots) = slots {
         let entries: Vec<_> = slots.entries.iter().map(|entry| (entry.slot, entry.file, entry.offset)).collect();
         builder = builder.slots_with(slots.status, slots.count, &entries);

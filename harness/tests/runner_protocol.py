@@ -10,8 +10,8 @@ from typing import NamedTuple
 class FL:
     """The names there without FL_; X_BYTES is the size of struct fl_x. runner/tests/test_protocol.py compares them."""
 
-    PROTOCOL_VERSION = 15
-    REPORT_VERSION = 10
+    PROTOCOL_VERSION = 16
+    REPORT_VERSION = 11
     REPORT_MAGIC = 0x52484C46
     UNIT_BYTES = 8
     COMPARE_ONE_IN = 1000
@@ -31,6 +31,7 @@ class FL:
     COMMAND_REPORT = 13
     COMMAND_AFFINITY = 14
     COMMAND_POISON = 16
+    COMMAND_STRAY = 17
     PROBE_FIRST = 1
     PROBE_FULL = 2
     PROBE_GENERATION = 3

@@ -27,9 +27,11 @@ pub use parse::ReportError;
 /// First bytes of a report, "FLHR".
 pub const MAGIC: u32 = 0x5248_4c46;
 /// Version of the format that this crate reads and writes.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Added to what open says (`FL_OPEN_NOT_MOVED`).
 const NOT_MOVED: u64 = 4;
+/// The same (`FL_OPEN_KEPT_OUT`).
+const KEPT_OUT: u64 = 8;
 /// Lives of a full probe.
 pub const LIFE_COUNT: usize = 7;
 /// Of a twin, copies of the process that executed the workload: one emptied the open heap and drained it, another closed it.
@@ -199,6 +201,8 @@ pub struct Life {
     pub has_recovered: Option<bool>,
     /// The heap was to be mapped at another address than it was made at, and nothing of it is mapped there.
     pub is_not_moved: bool,
+    /// A stray store was to be made as soon as the heap was open, and nothing that was mapped let it be stored.
+    pub is_kept_out: bool,
     /// All slots that are not null.
     pub slots: Option<Slots>,
     /// What the end of a lazy open answered, or the first use before it that failed.

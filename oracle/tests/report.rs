@@ -5,7 +5,7 @@ mod common;
 
 use common::{HEAP_BYTES, Heap, two_objects};
 use oracle::report::build::{ReportBuilder, allocated};
-use oracle::report::{Location, ObjectEntry, Outcome, Place, ReportError, SectionKind, Stage};
+use oracle::report::{Life, Location, ObjectEntry, Outcome, Place, ReportError, SectionKind, Stage};
 use oracle::{HeapReport, Status};
 
 /// xorshift64*; the tests need the same numbers on each run, and no library.
@@ -287,14 +287,18 @@ fn without_contents(report: &HeapReport) -> HeapReport {
 }
 
 #[test]
-fn open_says_whether_the_heap_is_mapped_where_it_was_to_be() {
-    let parsed = |status: Status, is_not_moved: bool| {
-        HeapReport::parse(&ReportBuilder::new().open_as(status, Some(true), is_not_moved).bytes())
-    };
-    for is_not_moved in [false, true] {
-        let report = parsed(Status::Ok, is_not_moved).expect("a report");
-        assert_eq!((report.lives[0].is_not_moved, report.lives[0].has_recovered), (is_not_moved, Some(true)));
+fn open_says_how_the_heap_is_mapped() {
+    let parsed = |life: &Life| HeapReport::parse(&ReportBuilder::new().open_as(life).bytes());
+    for (is_not_moved, is_kept_out) in [(false, false), (false, true), (true, false), (true, true)] {
+        let open = Some(Status::Ok);
+        let life = Life { open, has_recovered: Some(true), is_not_moved, is_kept_out, ..Life::default() };
+        assert_eq!(parsed(&life).expect("a report").lives[0], life);
+        let failed = Life { open: Some(Status::Error), has_recovered: None, ..life };
+        match parsed(&failed) {
+            Err(error) => {
+                assert!(error.to_string().contains("open failed, and says how the heap is mapped"), "{error}")
+            }
+            Ok(_) => assert!(!is_not_moved && !is_kept_out, "nothing is mapped"),
+        }
     }
-    let refused = parsed(Status::Error, true).expect_err("no heap is mapped").to_string();
-    assert!(refused.contains("open failed, and says where the heap is mapped"), "{refused}");
 }

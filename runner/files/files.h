@@ -111,6 +111,12 @@ bool vfs_is_poisoned(int fd, uint64_t offset, uint64_t bytes); /* of what is beh
 void vfs_cover_poison(void); /* after the mappings have changed */
 bool vfs_maps_poison(uintptr_t address, uint64_t bytes);
 
+/* ---- stray.c */
+void vfs_stray(uint32_t file, uint64_t offset, uint64_t word); /* from now on vfs_store_stray stores it there */
+void vfs_no_stray(void);
+bool vfs_has_stray(void);
+bool vfs_store_stray(void); /* false: it is kept out: no mapping of this process's shows the place and can be stored to */
+
 /* ---- private_copy.c */
 /* From now on this process works on a private copy of the heap folder, with its descriptors and mappings. */
 void vfs_materialise(void);

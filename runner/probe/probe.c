@@ -78,15 +78,31 @@ static enum fl_open_kind open_kind(const struct life *life) {
 
 static bool is_moved(const struct fl_heap_options *options) { return vfs_maps_in(options->address_hint, options->limit_bytes); }
 
-static int open_heap(struct life *life, bool is_lazy) {
-    life->is_lazy = is_lazy;
-    life->is_settled = !is_lazy;
+static bool opens_lazily(const struct probe *probe, enum life_kind kind) {
+    bool is_compared = kind == LIFE_SECOND || kind == LIFE_USE; /* with lives that do */
+    return probe->is_lazy && !is_compared && kind != LIFE_EMPTIED_LAST; /* the last one looks at all that is left */
+}
+
+static bool opens_crash_image(enum life_kind kind) {
+    return kind == LIFE_FIRST || kind == LIFE_ONLY || kind == LIFE_POWER || kind == LIFE_USE || kind == LIFE_EMPTIED;
+}
+
+/* Of a heap that has been opened. */
+static uint64_t told_of_open(const struct life *life, enum life_kind kind) {
+    uint64_t told = open_kind(life);
+    if (life->probe->relocated_by != 0 && !is_moved(&life->probe->options))
+        told |= FL_OPEN_NOT_MOVED;
+    if (opens_crash_image(kind) && vfs_has_stray() && !vfs_store_stray())
+        told |= FL_OPEN_KEPT_OUT;
+    return told;
+}
+
+static int open_heap(struct life *life, enum life_kind kind) {
+    life->is_lazy = opens_lazily(life->probe, kind);
+    life->is_settled = !life->is_lazy;
     report_stage(FL_SECTION_OPEN);
-    int status = open_adapter(life->adapter, &life->probe->options, is_lazy, &life->heap);
-    uint64_t kind = status == FL_OK ? open_kind(life) : FL_OPEN_NOT_TOLD;
-    if (status == FL_OK && life->probe->relocated_by != 0 && !is_moved(&life->probe->options))
-        kind |= FL_OPEN_NOT_MOVED;
-    report_status(life, FL_SECTION_OPEN, status, kind);
+    int status = open_adapter(life->adapter, &life->probe->options, life->is_lazy, &life->heap);
+    report_status(life, FL_SECTION_OPEN, status, status == FL_OK ? told_of_open(life, kind) : FL_OPEN_NOT_TOLD);
     report_result()->open_status = (uint32_t)status;
     return status;
 }
@@ -570,17 +586,12 @@ static void use_lazily(struct life *life) {
         report_status(life, life->doing, status, 0);
 }
 
-static bool opens_lazily(const struct probe *probe, enum life_kind kind) {
-    bool is_compared = kind == LIFE_SECOND || kind == LIFE_USE; /* with lives that do */
-    return probe->is_lazy && !is_compared && kind != LIFE_EMPTIED_LAST; /* the last one looks at all that is left */
-}
-
 static void traced_life(struct life *life) {
     life->is_recorded = true;
     events_start(life->probe->generation);
     loads_follow(); /* events are of mappings that nobody looked at so far */
     uint32_t index = events_operation_begins(FL_OP_OPEN, 0, 0);
-    int status = open_heap(life, opens_lazily(life->probe, LIFE_TRACED));
+    int status = open_heap(life, LIFE_TRACED);
     events_operation_returned(FL_OP_OPEN, index, status);
     if (status != FL_OK)
         return;
@@ -688,7 +699,7 @@ void probe_life(const struct probe *probe, enum life_kind kind) {
         open_and_close(&life);
         return;
     }
-    if (open_heap(&life, opens_lazily(probe, kind)) != FL_OK)
+    if (open_heap(&life, kind) != FL_OK)
         return;
     if (kind == LIFE_EMPTIED_LAST)
         return;

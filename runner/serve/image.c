@@ -174,6 +174,21 @@ static void poison_file(const struct fl_command *command) {
     vfs_poison(command->change.file, offset, bytes);
 }
 
+static void note_stray(const struct fl_command *command) {
+    uint64_t offset = command->change.offset, bytes = command->payload_bytes, word = 0;
+    if (bytes == 0) {
+        vfs_no_stray();
+        return;
+    }
+    struct served_file *file = file_of(command);
+    check_size(command, offset, bytes);
+    if (bytes != sizeof word || offset % sizeof word != 0)
+        FAIL(EXIT_BAD_INPUT, "command %u: %llu bytes at %llu of %s, expected a word of 8 bytes, aligned to 8", command->kind,
+             (unsigned long long)bytes, (unsigned long long)offset, file->name);
+    take_payload(&word, bytes);
+    vfs_stray(command->change.file, offset, word);
+}
+
 static void make_folder(const struct fl_command *command) {
     char path[PATH_MAX];
     take_name(command, path);
@@ -198,7 +213,8 @@ bool image_is_rebuilt_by(const struct fl_command *command) {
     case FL_COMMAND_RENAME:
     case FL_COMMAND_MKDIR:
     case FL_COMMAND_RMDIR:
-    case FL_COMMAND_POISON: return true;
+    case FL_COMMAND_POISON:
+    case FL_COMMAND_STRAY: return true;
     }
     return false;
 }
@@ -213,6 +229,7 @@ void image_rebuild(const struct fl_command *command) {
     case FL_COMMAND_MKDIR: make_folder(command); break;
     case FL_COMMAND_RMDIR: remove_folder(command); break;
     case FL_COMMAND_POISON: poison_file(command); break;
+    case FL_COMMAND_STRAY: note_stray(command); break;
     }
 }
 

@@ -369,6 +369,22 @@ __attribute__((unused)) static int behaviour_PROTECT(struct fl_heap *heap) {
     return FL_OK;
 }
 
+__attribute__((unused)) static int behaviour_READ_ONLY(struct fl_heap *heap) {
+    EXPECT(mprotect(heap->base, heap->bytes, PROT_READ) == 0);
+    return FL_OK;
+}
+
+__attribute__((unused)) static int behaviour_UNMAPS(struct fl_heap *heap) {
+    EXPECT(munmap(heap->base + heap->bytes - 4096, 4096) == 0);
+    return FL_OK;
+}
+
+/* Read only at the place that everybody knows. */
+__attribute__((unused)) static int behaviour_WRITES_ELSEWHERE(struct fl_heap *heap) {
+    EXPECT(mmap(NULL, heap->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, heap->fd, 0) != MAP_FAILED);
+    return behaviour_READ_ONLY(heap);
+}
+
 __attribute__((unused)) static int behaviour_LOCK(struct fl_heap *heap) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     EXPECT(fcntl(heap->fd, F_SETLK, &lock) == 0 && flock(heap->fd, LOCK_EX) == 0);

@@ -826,9 +826,59 @@ def test_a_poisoned_mapping_that_moves_is_not_followed(serve: Callable[..., Serv
     assert (report.outcome, report.message()) == (BROKEN, "it moves or resizes a mapping that shows a poisoned page")
 
 
+FIRST_SLOT = 4096
+KEPT_OUT = 8
+NO_WORD = bytes(8)
+
+
+def test_a_stray_store_is_made_as_soon_as_a_life_has_opened_the_crash_image(
+    serve: Callable[..., Server], image: bytes
+) -> None:
+    """It empties slot 0; lives 2 and 4 find that on media."""
+    server = serve()
+
+    def is_slot_0_set() -> list[bool]:
+        report = server.run(FULL)
+        assert not any(report.one(life, OPEN).value & KEPT_OUT for life in range(7))
+        lists = [report.one(life, SLOT_LIST).entries("<IIQ") for life in (0, 2, 3, 4)]
+        return [0 in [slot for slot, _, _ in entries] for entries in lists]
+
+    assert is_slot_0_set() == [True] * 4
+    server.send(FL.COMMAND_STRAY, 0, FIRST_SLOT, payload=NO_WORD)
+    assert is_slot_0_set() == [False] * 4
+    server.send(FL.COMMAND_STRAY)
+    assert is_slot_0_set() == [True] * 4
+    assert server.base() == {"heap": image}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "offset", "is_kept_out"),
+    [
+        ("NONE", 4096, False),
+        ("READ_ONLY", 4096, True),
+        ("UNMAPS", LAST_PAGE, True),
+        ("UNMAPS", LAST_PAGE - 8, False),
+        ("WRITES_ELSEWHERE", 4096, False),
+    ],
+)
+def test_a_stray_store_is_kept_out_where_nothing_can_be_stored(
+    serve: Callable[..., Server], image: bytes, behaviour: str, offset: int, is_kept_out: bool
+) -> None:
+    server = serve(behaviour)
+    server.send(FL.COMMAND_STRAY, 0, offset, payload=NO_WORD)
+    report = server.run(FIRST)
+    assert (report.outcome, bool(report.one(0, OPEN).value & KEPT_OUT)) == (DONE, is_kept_out)
+    slots = [slot for slot, _, _ in report.one(0, SLOT_LIST).entries("<IIQ")]
+    assert (0 in slots) == (is_kept_out or offset != FIRST_SLOT)
+    assert server.base() == {"heap": image}
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
+        (Command(FL.COMMAND_STRAY, 0, 4, 0, NO_WORD), "8 bytes at 4 of heap, expected a word of 8 bytes, aligned to 8"),
+        (Command(FL.COMMAND_STRAY, 0, 8, 0, b"1234"), "4 bytes at 8 of heap, expected a word of 8 bytes, aligned to 8"),
+        (Command(FL.COMMAND_STRAY, 5, 8, 0, NO_WORD), "there is no file 5"),
         (Command(FL.COMMAND_POISON, 0, 64, 4096), "4096 bytes at 64 of heap, expected whole OS pages"),
         (Command(FL.COMMAND_POISON, 5, 0, 4096), "there is no file 5"),
         (Command(99), "unknown command 99"),

@@ -58,6 +58,17 @@ pub struct Poison {
     pub offset: u64,
 }
 
+/// A word that the application stores as soon as the heap is open, where it should not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StrayStore {
+    /// Whose word.
+    pub file: FileId,
+    /// Where it starts in the file, bytes; a multiple of 8.
+    pub offset: u64,
+    /// What is stored.
+    pub bytes: [u8; 8],
+}
+
 /// One crash image after the other.
 pub struct CrashImage {
     /// The case's folder, with a slash at its end: paths are shown without it.
@@ -72,6 +83,7 @@ pub struct CrashImage {
     metadata_sum: u128,
     names_hash: u128,
     poison: Option<Poison>,
+    stray: Option<StrayStore>,
     changes: Changes,
     /// Lines to hash again when somebody asks for a hash, which is rare.
     old_hashes: Vec<usize>,
@@ -91,6 +103,7 @@ impl Clone for CrashImage {
             metadata_sum: self.metadata_sum,
             names_hash: self.names_hash,
             poison: self.poison,
+            stray: self.stray,
             changes: Changes::new(),
             old_hashes: self.old_hashes.clone(),
         }
@@ -111,6 +124,7 @@ impl CrashImage {
             metadata_sum: 0,
             names_hash: 0,
             poison: None,
+            stray: None,
             changes: Changes::new(),
             old_hashes: Vec::new(),
         }
@@ -321,6 +335,18 @@ impl CrashImage {
     /// Which page is.
     pub fn poison(&self) -> Option<Poison> {
         self.poison
+    }
+
+    /// Another image: when it is open, the application stores the word.
+    pub fn with_stray_store(&self, stray: StrayStore) -> Self {
+        let words = [&b"stray"[..], &stray.file.0.to_le_bytes(), &stray.offset.to_le_bytes(), &stray.bytes];
+        let names_hash = self.names_hash ^ xxh3_128(&words.concat());
+        Self { stray: Some(stray), names_hash, ..self.clone() }
+    }
+
+    /// Which word it stores.
+    pub fn stray_store(&self) -> Option<StrayStore> {
+        self.stray
     }
 
     /// Fills `bytes` with the image's content of the file from `offset`; never stored is zero. False if there is no such file

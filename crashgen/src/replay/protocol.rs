@@ -2,7 +2,7 @@
 //! The numbers of `runner/protocol.h`, which says what they mean. Each constant has the name there without `FL_`; `X_BYTES` is the
 //! size of `struct fl_x`. `runner/tests/test_protocol.py` compares them.
 
-pub const PROTOCOL_VERSION: u32 = 15;
+pub const PROTOCOL_VERSION: u32 = 16;
 
 /// The server ended because its engine is not to be believed about this target.
 pub const EXIT_DISTRUST: u32 = 4;
@@ -23,6 +23,7 @@ pub const COMMAND_REPORT: u32 = 13;
 pub const COMMAND_AFFINITY: u32 = 14;
 pub const COMMAND_MODULES: u32 = 15;
 pub const COMMAND_POISON: u32 = 16;
+pub const COMMAND_STRAY: u32 = 17;
 pub const COMMAND_BYTES: usize = 40;
 pub const ENGINES_BYTES: usize = 32;
 

@@ -10,7 +10,7 @@ use super::protocol::{self, Arguments};
 use super::recovery_trace::{self, RecoveryTrace};
 use super::{Manner, Probe};
 use crate::cpu_affinity;
-use crate::image::{CrashImage, ImageFile, ImageVersion, Poison};
+use crate::image::{CrashImage, ImageFile, ImageVersion, Poison, StrayStore};
 use crate::model::LineContent;
 use crate::trace::{FileId, LINE_BYTES, LineKey, OS_PAGE_BYTES, UnitKey};
 use rustc_hash::FxHashMap;
@@ -48,6 +48,7 @@ pub struct ReplayServer {
     files: BTreeMap<FileId, ImageFile>,
     folders: BTreeSet<Arc<str>>,
     poison: Option<Poison>,
+    stray: Option<StrayStore>,
     numbers: BTreeMap<FileId, u32>,
     by_number: FxHashMap<u32, FileId>,
     free_numbers: Vec<u32>,
@@ -96,6 +97,7 @@ impl ReplayServer {
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
             poison: None,
+            stray: None,
             numbers: BTreeMap::new(),
             by_number: FxHashMap::default(),
             free_numbers: Vec::new(),
@@ -134,7 +136,8 @@ impl ReplayServer {
             self.write_lines(&rest[..count])?;
             rest = &rest[count..];
         }
-        self.follow_poison(image.poison())
+        self.follow_poison(image.poison())?;
+        self.follow_stray_store(image.stray_store())
     }
 
     fn follow_poison(&mut self, poison: Option<Poison>) -> Result<(), ReplayError> {
@@ -146,6 +149,18 @@ impl ReplayServer {
         };
         self.poison = poison;
         self.change(protocol::COMMAND_POISON, number, offset, bytes, &[])
+    }
+
+    fn follow_stray_store(&mut self, stray: Option<StrayStore>) -> Result<(), ReplayError> {
+        if stray.is_none() && self.stray.is_none() {
+            return Ok(());
+        }
+        self.stray = stray;
+        let place = stray.and_then(|store| Some((*self.numbers.get(&store.file)?, store)));
+        match place {
+            Some((number, store)) => self.change(protocol::COMMAND_STRAY, number, store.offset, 0, &store.bytes),
+            None => self.change(protocol::COMMAND_STRAY, 0, 0, 0, &[]),
+        }
     }
 
     /// Returns the files that the server did not have before.

@@ -556,7 +556,7 @@ class ShrunkState(msgspec.Struct, tag_field="event", tag="shrunk"):
     bounds_hit: list[str] = []
 
 
-DamageOutcome = Literal["harmless", "detected", "given-up", "silent", "dies", "hangs", "unknown"]
+DamageOutcome = Literal["harmless", "kept-out", "detected", "given-up", "silent", "dies", "hangs", "unknown"]
 
 
 class Damage(msgspec.Struct, tag_field="event", tag="damage"):

@@ -14,7 +14,16 @@ from faultline.pipeline.events import Damage, DamageOutcome, Damages, Event, Unk
 from faultline.pipeline.explore import ask_engine
 from faultline.pipeline.prepared import PreparedCell
 
-OUTCOMES: tuple[DamageOutcome, ...] = ("harmless", "detected", "given-up", "silent", "dies", "hangs", "unknown")
+OUTCOMES: tuple[DamageOutcome, ...] = (
+    "harmless",
+    "kept-out",
+    "detected",
+    "given-up",
+    "silent",
+    "dies",
+    "hangs",
+    "unknown",
+)
 BAD: tuple[DamageOutcome, ...] = ("silent", "dies", "hangs")
 """FL016 where the kind is promised to be detected."""
 Promise = Literal["detected", "isolated"]

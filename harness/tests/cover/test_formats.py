@@ -17,8 +17,8 @@ JOINTS = {
     "include/adapter.h": ("FL_ADAPTER_ABI", 8, "e9feaa4326473620"),
 }
 PROTOCOL = "runner/protocol.h"
-PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 15, "0872a5c5d8d5c6cf")
-REPORT_JOINT = ("FL_REPORT_VERSION", 10, "d9eb5ecf6a9160c5")
+PROTOCOL_JOINT = ("FL_PROTOCOL_VERSION", 16, "bedc2db8d39d5fee")
+REPORT_JOINT = ("FL_REPORT_VERSION", 11, "d6454d5a3d14a8d8")
 """Of the heap report alone: the oracle reads it."""
 
 

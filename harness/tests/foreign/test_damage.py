@@ -54,8 +54,8 @@ def outcomes(report: dict[str, Any], kind: str) -> dict[str, int]:
 
 def test_each_kind_of_damage_is_done_and_what_becomes_of_it_is_counted(damage: Damage) -> None:
     report = damage("")
-    kinds = ["bit-flip", "header-flip", "zero-line", "old-line", "poison", "stray-store", "cut-file", "missing-file"]
-    assert [one["kind"] for one in report["kinds"]] == kinds
+    of_bytes = ["bit-flip", "header-flip", "zero-line", "old-line", "poison", "stray-store", "open-stray-store"]
+    assert [one["kind"] for one in report["kinds"]] == [*of_bytes, "cut-file", "missing-file"]
     for one in report["kinds"]:
         if one["kind"] == "header-flip":
             assert one["possible"] == 0, "this allocator keeps nothing beside its objects"
@@ -99,6 +99,16 @@ def test_poison_that_a_stream_would_read_is_unknown(damage: Damage) -> None:
     report = damage("SCRUBS=by_stream", detects=("poison",), code=3)
     assert set(outcomes(report, "poison")) == {"unknown"}
     assert report["why_unknown"][0].endswith(": it has a stream of a file with a poisoned page")
+
+
+@pytest.mark.parametrize(("way", "code"), [("PROTECTS", 0), ("", 1)])
+def test_an_allocator_can_promise_to_keep_stray_stores_out(damage: Damage, way: str, code: int) -> None:
+    """By write protection between operations. At rest the same words are another matter."""
+    report = damage(way, detects=("open-stray-store",), code=code)
+    stray = outcomes(report, "open-stray-store")
+    assert set(stray) == ({"kept-out"} if way else {"harmless", "detected", "dies"})
+    assert set(outcomes(report, "stray-store")) >= {"detected"}
+    assert {one["kind"] for one in report["broken"]} == (set() if way else {"open-stray-store"})
 
 
 def test_a_heap_of_which_nothing_can_be_allocated_any_more_is_not_isolated(damage: Damage) -> None:

@@ -2,8 +2,8 @@
 //! Writes heap reports in the binary format, for tests of whatever reads them.
 
 use super::{
-    Block, BlockState, ContentEntry, HeapReport, Location, MAGIC, NOT_MOVED, ObjectEntry, Outcome, SectionKind,
-    SlotEntry, Status, VERSION,
+    Block, BlockState, ContentEntry, HeapReport, KEPT_OUT, Life, Location, MAGIC, NOT_MOVED, ObjectEntry, Outcome,
+    SectionKind, SlotEntry, Status, VERSION,
 };
 
 /// Builds a heap report, section by section. Starts in life 0.
@@ -74,11 +74,14 @@ impl ReportBuilder {
         self.section(SectionKind::Open, Status::Ok, 0, 1 + u64::from(has_recovered), &[])
     }
 
-    /// All that open says: as [`super::Life`] has it.
+    /// All that open says, as the life has it: nothing if there was none.
     #[must_use]
-    pub fn open_as(self, status: Status, has_recovered: Option<bool>, is_not_moved: bool) -> Self {
-        let told = has_recovered.map_or(0, |has_recovered| 1 + u64::from(has_recovered));
-        self.section(SectionKind::Open, status, 0, told | (u64::from(is_not_moved) * NOT_MOVED), &[])
+    pub fn open_as(self, life: &Life) -> Self {
+        let Some(status) = life.open else { return self };
+        let told = life.has_recovered.map_or(0, |has_recovered| 1 + u64::from(has_recovered));
+        let flag = |is_set: bool, flag: u64| u64::from(is_set) * flag;
+        let told = told | flag(life.is_not_moved, NOT_MOVED) | flag(life.is_kept_out, KEPT_OUT);
+        self.section(SectionKind::Open, status, 0, told, &[])
     }
 
     /// Names of the life's files.

@@ -35,15 +35,16 @@ impl HeapReport {
     }
 }
 
-fn mapped(life: &Life) -> &'static str {
-    if life.is_not_moved { "not where it was told to" } else { "where it was told to" }
+fn mapped(life: &Life) -> String {
+    let place = if life.is_not_moved { "not where it was told to" } else { "where it was told to" };
+    format!("{place}{}", if life.is_kept_out { ", and protected" } else { "" })
 }
 
 impl Differences<'_> {
     fn collect(&mut self) {
         self.value("open", |life| life.open.map(text));
         self.value("whether it had to recover", |life| life.has_recovered.map(text));
-        self.value("where it is mapped", |life| life.open.is_some().then(|| mapped(life).to_owned()));
+        self.value("where it is mapped", |life| life.open.is_some().then(|| mapped(life)));
         self.value("files", |life| (!life.files.is_empty()).then(|| life.files.join(", ")));
         self.value("slots", |life| life.slots.as_ref().map(|slots| status_and(slots.status, &slots.count, "slots")));
         self.list(

@@ -2,9 +2,9 @@
 //! Bytes to [`HeapReport`]. Every length is checked before it is used; no input panics.
 
 use super::{
-    BareWord, Block, BlockState, ContentEntry, Contents, Drain, HeapReport, LIFE_COUNT, Life, Location, MAGIC, Maximal,
-    Message, NOT_MOVED, ObjectEntry, Objects, Outcome, Retained, SectionKind, SlotEntry, Slots, Stage, Status,
-    Unwalked, VERSION, Walk,
+    BareWord, Block, BlockState, ContentEntry, Contents, Drain, HeapReport, KEPT_OUT, LIFE_COUNT, Life, Location,
+    MAGIC, Maximal, Message, NOT_MOVED, ObjectEntry, Objects, Outcome, Retained, SectionKind, SlotEntry, Slots, Stage,
+    Status, Unwalked, VERSION, Walk,
 };
 use crate::history::FIELDS;
 
@@ -154,6 +154,7 @@ fn add_section(report: &mut HeapReport, section: &Section<'_>) -> Result<(), Rep
         SectionKind::Open => {
             life.has_recovered = section.has_recovered()?;
             life.is_not_moved = section.value & NOT_MOVED != 0;
+            life.is_kept_out = section.value & KEPT_OUT != 0;
             section.set(&mut life.open, status)
         }
         SectionKind::Files => section.add_files(&mut life.files),
@@ -206,17 +207,18 @@ impl Section<'_> {
     }
 
     fn has_recovered(&self) -> Result<Option<bool>, ReportError> {
-        if self.value & NOT_MOVED != 0 && self.status != Status::Ok {
-            return Err(self.bad_entry("open failed, and says where the heap is mapped".to_owned()));
+        let flags = NOT_MOVED | KEPT_OUT;
+        if self.value & flags != 0 && self.status != Status::Ok {
+            return Err(self.bad_entry("open failed, and says how the heap is mapped".to_owned()));
         }
-        match (self.value & !NOT_MOVED, self.status) {
+        match (self.value & !flags, self.status) {
             (0, _) => Ok(None),
             (1, Status::Ok) => Ok(Some(false)),
             (2, Status::Ok) => Ok(Some(true)),
             (1 | 2, _) => Err(self.bad_entry("open failed, and says whether it recovered".to_owned())),
-            (other, _) => {
-                Err(self.bad_entry(format!("open has the value {other}, expected 0 to 2, and {NOT_MOVED} added")))
-            }
+            (other, _) => Err(self.bad_entry(format!(
+                "open has the value {other}, expected 0 to 2, with {NOT_MOVED} and {KEPT_OUT} added or not"
+            ))),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::heap::case::{CrashedHeap, HeapCase};
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::twins;
-use crashgen::image::{CrashImage, ImageVersion, Poison};
+use crashgen::image::{CrashImage, ImageVersion, Poison, StrayStore};
 use crashgen::model::{LineContent, LineKey};
 use crashgen::replay::Probe;
 use crashgen::trace::{EventKind, Trace};
@@ -51,6 +51,8 @@ enum Damage {
     Poison { line: LineKey },
     /// A word, from this byte of its line on, that is not zero: what an application stored past the end of its object.
     StrayStore { line: LineKey, byte: u64 },
+    /// The same, stored as soon as the heap is open.
+    OpenStrayStore { line: LineKey, byte: u64 },
     /// A file has so many bytes left.
     CutFile { line: LineKey, bytes: u64 },
     /// A file is not there.
@@ -58,8 +60,17 @@ enum Damage {
 }
 
 /// Names of the kinds, as contracts (`detects`) and people have them.
-pub const KINDS: [&str; 8] =
-    ["bit-flip", "header-flip", "zero-line", "old-line", "poison", "stray-store", "cut-file", "missing-file"];
+pub const KINDS: [&str; 9] = [
+    "bit-flip",
+    "header-flip",
+    "zero-line",
+    "old-line",
+    "poison",
+    "stray-store",
+    "open-stray-store",
+    "cut-file",
+    "missing-file",
+];
 
 /// What lies in front of a heap block and has more bytes is no header: it may be about anything.
 const HEADER_BYTES: u64 = 64;
@@ -76,13 +87,17 @@ impl Damage {
             Self::OldLine { .. } => KINDS[3],
             Self::Poison { .. } => KINDS[4],
             Self::StrayStore { .. } => KINDS[5],
-            Self::CutFile { .. } => KINDS[6],
-            Self::MissingFile { .. } => KINDS[7],
+            Self::OpenStrayStore { .. } => KINDS[6],
+            Self::CutFile { .. } => KINDS[7],
+            Self::MissingFile { .. } => KINDS[8],
         }
     }
 
     fn is_of_one_word(self) -> bool {
-        matches!(self, Self::BitFlip { .. } | Self::HeaderFlip { .. } | Self::StrayStore { .. })
+        matches!(
+            self,
+            Self::BitFlip { .. } | Self::HeaderFlip { .. } | Self::StrayStore { .. } | Self::OpenStrayStore { .. }
+        )
     }
 }
 
@@ -375,7 +390,10 @@ impl Heap<'_> {
             }
             let is_own = |byte: &u64| metadata >> byte & 0xff == 0xff;
             let words = (0..LINE_BYTES).step_by(WORD_BYTES).filter(is_own).filter(|byte| is_told(*byte));
-            words.for_each(|byte| add(Damage::StrayStore { line, byte }));
+            for byte in words {
+                add(Damage::StrayStore { line, byte });
+                add(Damage::OpenStrayStore { line, byte });
+            }
         }
         self.own_pages().into_iter().for_each(|line| add(Damage::Poison { line }));
         for (file, state) in self.image.files() {
@@ -429,6 +447,10 @@ impl Heap<'_> {
                 content[byte as usize..][..WORD_BYTES].copy_from_slice(STRAY);
                 self.image.with_line(line, content)
             }
+            Damage::OpenStrayStore { line, byte } => {
+                let offset = line.number * LINE_BYTES + byte;
+                self.image.with_stray_store(StrayStore { file: line.file, offset, bytes: *STRAY })
+            }
             Damage::CutFile { line, bytes } => self.image.with_file(line.file, Some(bytes)),
             Damage::MissingFile { line } => self.image.with_file(line.file, None),
         }
@@ -455,6 +477,7 @@ impl fmt::Display for Named<'_> {
         | Damage::OldLine { line }
         | Damage::Poison { line }
         | Damage::StrayStore { line, .. }
+        | Damage::OpenStrayStore { line, .. }
         | Damage::CutFile { line, .. }
         | Damage::MissingFile { line }) = self.damage;
         write!(text, "{}:{}", self.damage.kind(), self.image.files()[&line.file].path)?;
@@ -465,7 +488,9 @@ impl fmt::Display for Named<'_> {
             Damage::ZeroLine { .. } | Damage::OldLine { .. } | Damage::Poison { .. } => {
                 write!(text, ":0x{:x}", line.number * LINE_BYTES)?
             }
-            Damage::StrayStore { byte, .. } => write!(text, ":0x{:x}", line.number * LINE_BYTES + byte)?,
+            Damage::StrayStore { byte, .. } | Damage::OpenStrayStore { byte, .. } => {
+                write!(text, ":0x{:x}", line.number * LINE_BYTES + byte)?
+            }
             Damage::CutFile { bytes, .. } => write!(text, ":0x{bytes:x}")?,
             Damage::MissingFile { .. } => {}
         }

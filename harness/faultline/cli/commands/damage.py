@@ -67,10 +67,11 @@ def command(
 
     The heaps are those of four crash positions of the workload, the last one among them, with every store persisted. One thing is
     damaged at a time: a bit is flipped, anywhere or in the header of a heap block, a line is zeros, a line is as it was before it
-    was written last (the write was lost), a page is poisoned (a load of it is a SIGBUS), a word is what a stray store left, a file
-    is cut short or missing. Objects are left alone: no allocator knows what is in them.
+    was written last (the write was lost), a page is poisoned (a load of it is a SIGBUS), a word is what a stray store left, at
+    rest or as soon as the heap is open, a file is cut short or missing. Objects are left alone: no allocator knows what is in them.
 
-    Each damaged heap is run through the probe script. harmless: no rule minds. detected: open or the allocator's check answers an
+    Each damaged heap is run through the probe script. harmless: no rule minds. kept out: a stray store
+    cannot be made, since its page is protected or not mapped. detected: open or the allocator's check answers an
     error. given up: objects or room are gone, and the rest is right. silent: something is wrong, and nothing says so. dies,
     hangs: recovery or the use of the heap does.
 

@@ -458,8 +458,16 @@ static void make_lock(struct fl_heap *heap) {
 #endif
 }
 
+/* PROTECTS: between operations, the OS pages with nothing of an object cannot be stored to. */
+static void protect(struct fl_heap *heap, int protection) {
+    (void)heap, (void)protection;
+#if defined(PROTECTS)
+    must(mprotect(heap->head, heap->first * UNIT / OS_PAGE_BYTES * OS_PAGE_BYTES, protection) == 0);
+#endif
+}
+
 static void lock(struct fl_heap *heap) {
-    (void)heap;
+    protect(heap, PROT_READ | PROT_WRITE);
 #if defined(MUTEX)
     must(pthread_mutex_lock(&heap->head->lock) == 0);
 #elif defined(SPIN)
@@ -479,6 +487,7 @@ static void unlock(struct fl_heap *heap) {
 #elif defined(WORKERS)
     must(pthread_mutex_unlock(&guard) == 0);
 #endif
+    protect(heap, PROT_READ);
 }
 
 /* ---- the heap ---- */

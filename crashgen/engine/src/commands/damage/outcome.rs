@@ -12,6 +12,8 @@ use std::collections::BTreeSet;
 pub enum Outcome {
     /// The heap is as it would be without it.
     Harmless,
+    /// A stray store was not made: what it would store to is protected, or not mapped.
+    KeptOut,
     /// Open answered an error, or settling a lazy open, or the allocator's own check: at once, or in a later life. Or another call did, and
     /// what is there is right.
     Detected,
@@ -37,6 +39,7 @@ impl Outcome {
         let wrong: Vec<_> = judgement.violations.iter().filter(is_wrong).collect();
         match &wrong[..] {
             _ if report.lives.iter().any(says_so) => Self::Detected,
+            [] if is_known && report.lives.iter().any(|life| life.is_kept_out) => Self::KeptOut,
             [] if is_known => Self::Harmless,
             [] => Self::Unknown,
             _ if is_broken(RuleId::RecoveryCrashed) => Self::Dies,
