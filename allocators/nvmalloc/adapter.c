@@ -7,6 +7,8 @@
  * the slot, and only then the content, so that nothing but nvmalloc's own fence stands between the header and the slot. free empties
  * the slot first.
  *
+ * nvmalloc_protected is the same with PROTECTED: the heap is protected (section 4), and whoever stores says so first.
+ *
  * The clock counts operations, so that runs are deterministic, and blocks wait for a few of them only.
  */
 #include <stdbool.h>
@@ -19,6 +21,13 @@
 #include "persist.h"
 
 #define WAIT_OPERATIONS 3u
+#if defined(PROTECTED)
+#define NAME "nvmalloc_protected"
+#define IS_PROTECTED 1
+#else
+#define NAME "nvmalloc"
+#define IS_PROTECTED 0
+#endif
 
 struct slots {
     uint64_t count;
@@ -53,9 +62,13 @@ static int status_of(int nvmalloc_status) {
 
 static uint64_t slots_bytes(uint64_t count) { return sizeof(struct slots) + count * sizeof(uint64_t); }
 
-static void store_word(uint64_t *word, uint64_t offset) {
+static int store_word(fl_heap *heap, uint64_t *word, uint64_t offset) {
+    int status = nvmalloc_heap_unprotect(heap->heap, word, sizeof *word);
+    if (status != NVMALLOC_OK)
+        return status_of(status);
     fl_store8(word, offset);
     fl_persist(word, sizeof *word);
+    return status_of(nvmalloc_heap_protect(heap->heap, word, sizeof *word));
 }
 
 /* ---- create, open, close ---- */
@@ -66,7 +79,8 @@ static struct nvmalloc_options options_of(const struct fl_heap_options *options)
                                      .limit_bytes = options->limit_bytes,
                                      .address_hint = options->address_hint,
                                      .clock = NVMALLOC_CLOCK_OPERATIONS,
-                                     .wait_ticks = WAIT_OPERATIONS};
+                                     .wait_ticks = WAIT_OPERATIONS,
+                                     .is_protected = IS_PROTECTED};
 }
 
 static int close_heap(fl_heap *heap) {
@@ -80,11 +94,15 @@ static int make_slots(fl_heap *heap, uint32_t count) {
     int status = status_of(nvmalloc_heap_allocate(heap->heap, slots_bytes(count), &object));
     if (status != FL_OK)
         return status;
+    status = status_of(nvmalloc_heap_unprotect(heap->heap, object, slots_bytes(count)));
+    if (status != FL_OK)
+        return status;
     heap->slots = object;
     memset(heap->slots, 0, slots_bytes(count));
     heap->slots->count = count;
     fl_flush(heap->slots, slots_bytes(count)); /* set_root fences; until it returns the count may be missing */
-    return status_of(nvmalloc_heap_set_root(heap->heap, heap->slots));
+    status = status_of(nvmalloc_heap_protect(heap->heap, object, slots_bytes(count)));
+    return status != FL_OK ? status : status_of(nvmalloc_heap_set_root(heap->heap, heap->slots));
 }
 
 static int find_slots(fl_heap *heap, uint32_t count) {
@@ -128,15 +146,22 @@ static uint64_t *slot_word(fl_heap *heap, uint32_t slot, bool is_live) {
     return &heap->slots->words[slot];
 }
 
+static int fill_object(fl_heap *heap, void *object, uint64_t from, uint64_t bytes, fl_fill fill, void *context) {
+    int status = nvmalloc_heap_unprotect(heap->heap, (char *)object + from, bytes);
+    if (status != NVMALLOC_OK)
+        return status_of(status);
+    fill(context, object, from, bytes);
+    return status_of(nvmalloc_heap_protect(heap->heap, (char *)object + from, bytes));
+}
+
 static int allocate(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
     uint64_t *word = slot_word(heap, slot, false);
     void *object = NULL;
     int status = word == NULL ? FL_ERROR : status_of(nvmalloc_heap_allocate(heap->heap, bytes, &object));
     if (status != FL_OK)
         return status;
-    store_word(word, nvmalloc_heap_offset(heap->heap, object));
-    fill(context, object, 0, bytes);
-    return FL_OK;
+    status = store_word(heap, word, nvmalloc_heap_offset(heap->heap, object));
+    return status != FL_OK ? status : fill_object(heap, object, 0, bytes, fill, context);
 }
 
 static int free_slot(fl_heap *heap, uint32_t slot) {
@@ -144,8 +169,8 @@ static int free_slot(fl_heap *heap, uint32_t slot) {
     if (word == NULL)
         return FL_ERROR;
     void *object = nvmalloc_heap_address(heap->heap, *word);
-    store_word(word, 0);
-    return status_of(nvmalloc_heap_free(heap->heap, object));
+    int status = store_word(heap, word, 0);
+    return status != FL_OK ? status : status_of(nvmalloc_heap_free(heap->heap, object));
 }
 
 static int reallocate(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t new_bytes, fl_fill fill, void *context) {
@@ -155,12 +180,17 @@ static int reallocate(fl_heap *heap, uint32_t slot, uint64_t old_bytes, uint64_t
     if (status != FL_OK)
         return status;
     void *old = nvmalloc_heap_address(heap->heap, *word);
+    status = status_of(nvmalloc_heap_unprotect(heap->heap, object, kept));
+    if (status != FL_OK)
+        return status;
     memcpy(object, old, kept);
     fl_persist(object, kept);
-    if (kept < new_bytes)
-        fill(context, object, kept, new_bytes - kept);
-    store_word(word, nvmalloc_heap_offset(heap->heap, object));
-    return status_of(nvmalloc_heap_free(heap->heap, old));
+    status = status_of(nvmalloc_heap_protect(heap->heap, object, kept));
+    if (status == FL_OK && kept < new_bytes)
+        status = fill_object(heap, object, kept, new_bytes - kept, fill, context);
+    if (status == FL_OK)
+        status = store_word(heap, word, nvmalloc_heap_offset(heap->heap, object));
+    return status != FL_OK ? status : status_of(nvmalloc_heap_free(heap->heap, old));
 }
 
 /* ---- looking ---- */
@@ -246,7 +276,7 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
     static const struct fl_adapter table = {
         .abi_version = FL_ADAPTER_ABI,
         .struct_size = sizeof(struct fl_adapter),
-        .name = "nvmalloc",
+        .name = NAME,
         .capabilities = FL_CAN_WALK | FL_CAN_CHECK | FL_CAN_BOUNDS | FL_CAN_THREADS | FL_CAN_RELOCATE,
         .create = create,
         .open = open_heap,

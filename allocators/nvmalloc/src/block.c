@@ -51,6 +51,7 @@ static void ensure_unformatted(struct nvmalloc_heap *heap, uint32_t line) {
     uint64_t found = line < heap->line_count ? nvmalloc_word_at(heap, line) : 0;
     if (found == 0)
         return;
+    nvmalloc_may_store(heap, line);
     fl_store8(&nvmalloc_header_at(heap, line)->word, 0);
     fl_persist(nvmalloc_header_at(heap, line), sizeof(struct nvmalloc_header));
     nvmalloc_tell(heap, NVMALLOC_DAMAGE_UNFORMATTED, line, 0, found);
@@ -151,9 +152,9 @@ int nvmalloc_heap_allocate(struct nvmalloc_heap *heap, uint64_t bytes, void **ob
 #else
     uint32_t lines = (uint32_t)((bytes + NVMALLOC_HEADER_BYTES + NVMALLOC_LINE_BYTES - 1) / NVMALLOC_LINE_BYTES), start = 0;
 #endif
-    pthread_mutex_lock(&heap->lock);
+    nvmalloc_lock(heap);
     int status = allocate(heap, lines, &start);
-    pthread_mutex_unlock(&heap->lock);
+    nvmalloc_unlock(heap);
     if (status == NVMALLOC_OK)
         *object = (char *)&heap->lines[start] + NVMALLOC_HEADER_BYTES;
     return status;
@@ -226,17 +227,17 @@ static int free_object(struct nvmalloc_heap *heap, void *object) {
 int nvmalloc_heap_free(struct nvmalloc_heap *heap, void *object) {
     if (object == NULL)
         return NVMALLOC_OK;
-    pthread_mutex_lock(&heap->lock);
+    nvmalloc_lock(heap);
     int status = free_object(heap, object);
-    pthread_mutex_unlock(&heap->lock);
+    nvmalloc_unlock(heap);
     return status;
 }
 
 uint64_t nvmalloc_heap_usable_bytes(struct nvmalloc_heap *heap, const void *object) {
-    pthread_mutex_lock(&heap->lock);
+    nvmalloc_lock(heap);
     uint32_t line = object == NULL ? 0 : line_of(heap, object);
     bool is_live = line != 0 && nvmalloc_word_state(nvmalloc_word_at(heap, line)) == NVMALLOC_ALLOCATED;
     uint64_t bytes = is_live ? (uint64_t)(nvmalloc_block_end(heap, line) - line) * NVMALLOC_LINE_BYTES - NVMALLOC_HEADER_BYTES : 0;
-    pthread_mutex_unlock(&heap->lock);
+    nvmalloc_unlock(heap);
     return bytes;
 }

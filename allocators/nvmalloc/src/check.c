@@ -48,9 +48,9 @@ static void walk_heap(struct nvmalloc_heap *heap, const struct walk *walk) {
 
 void nvmalloc_heap_walk(struct nvmalloc_heap *heap, void (*visit_part)(void *context, const struct nvmalloc_part *part),
                         void *context) {
-    pthread_mutex_lock(&heap->lock);
+    nvmalloc_lock(heap);
     walk_heap(heap, &(struct walk){visit_part, context});
-    pthread_mutex_unlock(&heap->lock);
+    nvmalloc_unlock(heap);
 }
 
 /* ---- counts ---- */
@@ -72,10 +72,10 @@ static void count_blocks(const struct nvmalloc_heap *heap, struct nvmalloc_count
 }
 
 void nvmalloc_heap_counts(struct nvmalloc_heap *heap, struct nvmalloc_counts *counts) {
-    pthread_mutex_lock(&heap->lock);
+    nvmalloc_lock(heap);
     *counts = (struct nvmalloc_counts){.formatted_bytes = (uint64_t)heap->top * NVMALLOC_LINE_BYTES, .cut_short = heap->cut_short};
     count_blocks(heap, counts);
-    pthread_mutex_unlock(&heap->lock);
+    nvmalloc_unlock(heap);
 }
 
 /* ---- check ---- */
@@ -117,8 +117,8 @@ static int check(const struct nvmalloc_heap *heap) {
 }
 
 int nvmalloc_heap_check(struct nvmalloc_heap *heap) {
-    pthread_mutex_lock(&heap->lock);
+    nvmalloc_lock(heap);
     int status = check(heap);
-    pthread_mutex_unlock(&heap->lock);
+    nvmalloc_unlock(heap);
     return status;
 }

@@ -19,6 +19,7 @@ void nvmalloc_tell(struct nvmalloc_heap *heap, enum nvmalloc_damage_place place,
 void nvmalloc_isolate(struct nvmalloc_heap *heap, enum nvmalloc_damage_place place, uint32_t line, uint32_t end) {
     struct nvmalloc_header *header = nvmalloc_header_at(heap, line);
     uint64_t found = nvmalloc_load(&header->word);
+    nvmalloc_may_store(heap, line);
     fl_store8(&header->wait, NVMALLOC_WAIT_OF_DAMAGED);
     fl_store8(&header->word, nvmalloc_make_word(line, end - line, NVMALLOC_DAMAGED, 0));
     fl_persist(header, sizeof *header);

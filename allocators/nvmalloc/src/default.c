@@ -57,7 +57,11 @@ void *nvcalloc(size_t count, size_t bytes) {
         return NULL;
     }
     void *object = nvmalloc(all);
-    return object == NULL ? NULL : memset(object, 0, all);
+    if (object == NULL || nvunprotect(object, all) != NVMALLOC_OK)
+        return NULL;
+    memset(object, 0, all);
+    nvprotect(object, all);
+    return object;
 }
 
 void *nvrealloc(void *object, size_t bytes) {
@@ -76,13 +80,23 @@ void *nvrealloc(void *object, size_t bytes) {
     void *moved = nvmalloc(bytes);
     if (moved == NULL || object == NULL)
         return moved;
+    if (nvunprotect(moved, usable) != NVMALLOC_OK)
+        return NULL;
     memcpy(moved, object, usable);
     nvpersist(moved, usable);
+    nvprotect(moved, usable);
     nvfree(object);
     return moved;
 }
 
 size_t nvmalloc_usable_size(void *object) { return heap == NULL ? 0 : nvmalloc_heap_usable_bytes(heap, object); }
+
+int nvunprotect(const void *address, size_t bytes) {
+    return heap == NULL ? not_started() : nvmalloc_heap_unprotect(heap, address, bytes);
+}
+int nvprotect(const void *address, size_t bytes) {
+    return heap == NULL ? not_started() : nvmalloc_heap_protect(heap, address, bytes);
+}
 
 void nvpersist(const void *address, size_t bytes) { fl_persist(address, bytes); }
 

@@ -27,6 +27,7 @@
 
 static void destroy(struct nvmalloc_heap *heap) {
     nvmalloc_destroy_hints(heap);
+    free(heap->protection.storing);
     free(heap->waiting.batch);
     free(heap->used);
     free(heap->starts);
@@ -145,6 +146,7 @@ static struct nvmalloc_root_line *root_line(const struct nvmalloc_heap *heap, ui
 
 static void store_root(struct nvmalloc_heap *heap, uint32_t copy, uint32_t line) {
     struct nvmalloc_root_line *root = root_line(heap, copy);
+    nvmalloc_may_store(heap, copy);
     fl_store8(&root->root, nvmalloc_make_root(said_of(heap, line), copy));
 #if !defined(MUTANT_ROOT_NOT_FLUSHED)
     fl_flush(root, sizeof *root);
@@ -222,17 +224,17 @@ int nvmalloc_heap_set_root(struct nvmalloc_heap *heap, const void *object) {
     if (object != NULL && nvmalloc_heap_usable_bytes(heap, object) == 0)
         return nvmalloc_fail(NVMALLOC_INVALID, "%p is no allocated object of the heap at %p: it cannot be the root", object,
                              (void *)heap->lines);
-    pthread_mutex_lock(&heap->lock);
+    nvmalloc_lock(heap);
     for (uint32_t copy = 0; copy < NVMALLOC_ROOT_LINES; copy++)
         store_root(heap, copy, (uint32_t)(offset / NVMALLOC_LINE_BYTES));
-    pthread_mutex_unlock(&heap->lock);
+    nvmalloc_unlock(heap);
     return NVMALLOC_OK;
 }
 
 void *nvmalloc_heap_root(struct nvmalloc_heap *heap) {
-    pthread_mutex_lock(&heap->lock);
+    nvmalloc_lock(heap);
     uint32_t line = meant_by(heap, nvmalloc_root_line_of(nvmalloc_load(&root_line(heap, 0)->root)));
-    pthread_mutex_unlock(&heap->lock);
+    nvmalloc_unlock(heap);
     return line == 0 ? NULL : (char *)&heap->lines[line] + NVMALLOC_HEADER_BYTES;
 }
 
@@ -290,7 +292,8 @@ int nvmalloc_heap_create(const struct nvmalloc_options *options, struct nvmalloc
     for (uint32_t copy = 0; copy < NVMALLOC_ROOT_LINES; copy++)
         store_magic(made, copy);
     *heap = made;
-    return nvmalloc_scan(made); /* of a heap without blocks */
+    status = nvmalloc_scan(made); /* of a heap without blocks */
+    return status == NVMALLOC_OK && options->is_protected ? nvmalloc_protect(made) : status;
 }
 
 /* ---- open ---- */
@@ -338,6 +341,8 @@ int nvmalloc_heap_open(const struct nvmalloc_options *options, struct nvmalloc_h
         status = nvmalloc_scan(opened);
     if (status == NVMALLOC_OK)
         status = recover_root(opened);
+    if (status == NVMALLOC_OK && options->is_protected)
+        status = nvmalloc_protect(opened);
     if (status != NVMALLOC_OK) {
         destroy(opened);
         return status;
@@ -365,6 +370,8 @@ int nvmalloc_grow_to(struct nvmalloc_heap *heap, uint32_t lines) {
                      ? map_file(heap, (uint64_t)at, (uint64_t)more)
                      : nvmalloc_fail(NVMALLOC_ERROR, "the heap file's growth to %lld bytes cannot be persisted: %s",
                                      (long long)(at + more), strerror(errno));
+    if (status == NVMALLOC_OK)
+        status = nvmalloc_protect_growth(heap, (uint32_t)from);
     if (status != NVMALLOC_OK && ftruncate(heap->fd, at) != 0)
         return nvmalloc_fail(NVMALLOC_ERROR, "the heap file cannot be cut back to %lld bytes: %s", (long long)at, strerror(errno));
     return status;
@@ -381,9 +388,9 @@ void *nvmalloc_heap_address(const struct nvmalloc_heap *heap, uint64_t offset) {
 }
 
 uint64_t nvmalloc_heap_bytes(struct nvmalloc_heap *heap) {
-    pthread_mutex_lock(&heap->lock);
+    nvmalloc_lock(heap);
     uint64_t bytes = (uint64_t)heap->line_count * NVMALLOC_LINE_BYTES;
-    pthread_mutex_unlock(&heap->lock);
+    nvmalloc_unlock(heap);
     return bytes;
 }
 

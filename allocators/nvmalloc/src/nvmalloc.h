@@ -104,6 +104,9 @@ struct nvmalloc_options {
     uint32_t wait_ticks; /* T: how long a freed heap block waits, at most 2^31 - 1. 0: not at all */
     nvmalloc_on_damage on_damage; /* may be null */
     void *context;
+    /* Section 4: no page of the heap can be stored to but while the library does, or somebody has asked to (nvmalloc_heap_unprotect). A
+     * store that goes astray is a SIGSEGV. Costs system calls: two for each page of an operation. */
+    int is_protected;
 };
 
 /* create: the folder must exist and hold no heap. A crash inside leaves a heap, or what open answers NVMALLOC_NOT_A_HEAP. */
@@ -124,6 +127,12 @@ uint64_t nvmalloc_heap_offset(const struct nvmalloc_heap *heap, const void *addr
 void *nvmalloc_heap_address(const struct nvmalloc_heap *heap, uint64_t offset); /* 0: NULL */
 uint64_t nvmalloc_heap_bytes(struct nvmalloc_heap *heap); /* of the file */
 int nvmalloc_heap_is_emulated(const struct nvmalloc_heap *heap); /* the file system has no MAP_SYNC */
+
+/* Of a protected heap: the application stores to these bytes from now on, until it says nvmalloc_heap_protect of the same ones. Each of two
+ * who do says both, also of one object. The pages that the bytes lie in can be stored to as a whole meanwhile. */
+int nvmalloc_heap_unprotect(struct nvmalloc_heap *heap, const void *address, uint64_t bytes);
+int nvmalloc_heap_protect(struct nvmalloc_heap *heap, const void *address, uint64_t bytes);
+int nvmalloc_heap_is_protected(struct nvmalloc_heap *heap); /* no more, when the system has no room for more mappings */
 
 struct nvmalloc_counts {
     uint64_t formatted_bytes; /* of the file: what was part of a block at least once, root lines included */
@@ -165,6 +174,8 @@ void *nvcalloc(size_t count, size_t bytes);
 void *nvrealloc(void *object, size_t bytes);
 size_t nvmalloc_usable_size(void *object);
 void nvpersist(const void *address, size_t bytes);
+int nvunprotect(const void *address, size_t bytes); /* of a heap that is protected: around each store to an object */
+int nvprotect(const void *address, size_t bytes);
 void *nvroot(void);
 int nvset_root(const void *object);
 uint64_t nvoffset(const void *address);

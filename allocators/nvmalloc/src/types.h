@@ -21,6 +21,7 @@
  *   damage.c   what is done with an incorrect header
  *   header.c   headers and their checksum
  *   check.c    looking at a heap
+ *   protection.c  which pages can be stored to
  *   default.c  the names of malloc
  *
  * One lock a heap: every exported function takes it, every other function is called with it.
@@ -58,6 +59,16 @@ struct nvmalloc_waiting {
     uint32_t batch_count, batch_capacity;
 };
 
+#define NVMALLOC_OWN_PAGES 16u
+
+/* Of pages of the file, numbered from 0. */
+struct nvmalloc_protection {
+    bool is_on;
+    uint32_t *storing; /* how many say that they store to the page; null: the heap is not protected */
+    uint32_t own[NVMALLOC_OWN_PAGES]; /* this library's operation does */
+    uint32_t own_count;
+};
+
 struct nvmalloc_heap {
     pthread_mutex_t lock;
     struct nvmalloc_line *lines; /* the mapped file */
@@ -75,12 +86,26 @@ struct nvmalloc_heap {
     uint32_t wait_ticks;
     uint32_t operations; /* the clock of NVMALLOC_CLOCK_OPERATIONS; wraps */
     uint64_t cut_short;
+    struct nvmalloc_protection protection;
     nvmalloc_on_damage on_damage;
     void *context;
 };
 
 /* Sets the message, returns the status. */
 int nvmalloc_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- protection.c */
+int nvmalloc_protect(struct nvmalloc_heap *heap); /* from now on */
+int nvmalloc_protect_growth(struct nvmalloc_heap *heap,
+                            uint32_t from); /* the file has lines from there on that are not protected yet */
+void nvmalloc_may_store(struct nvmalloc_heap *heap, uint32_t line); /* before each store to it: until the operation ends */
+void nvmalloc_end_stores(struct nvmalloc_heap *heap);
+
+static inline void nvmalloc_lock(struct nvmalloc_heap *heap) { pthread_mutex_lock(&heap->lock); }
+static inline void nvmalloc_unlock(struct nvmalloc_heap *heap) {
+    nvmalloc_end_stores(heap);
+    pthread_mutex_unlock(&heap->lock);
+}
 
 /* ---- header.c */
 uint64_t nvmalloc_make_word(uint32_t line, uint32_t lines, enum nvmalloc_state state, uint64_t wait);

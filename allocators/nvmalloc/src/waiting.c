@@ -148,8 +148,10 @@ static void merge_with_next(struct nvmalloc_heap *heap, uint32_t line) {
         return;
     struct nvmalloc_header *header = nvmalloc_header_at(heap, line), *second = nvmalloc_header_at(heap, next);
     uint32_t end = nvmalloc_block_end(heap, next);
+    nvmalloc_may_store(heap, next);
     fl_store8(&second->word, 0);
     fl_persist(second, sizeof *second);
+    nvmalloc_may_store(heap, line);
     fl_store8(&header->word, nvmalloc_make_word(line, end - line, NVMALLOC_FREE, header->wait));
     fl_persist(header, sizeof *header);
     bits_clear(heap->starts, next);

@@ -17,10 +17,12 @@ static inline uint64_t nvmalloc_word_at(const struct nvmalloc_heap *heap, uint32
 
 static inline void nvmalloc_store_word(struct nvmalloc_heap *heap, uint32_t line, uint32_t lines, enum nvmalloc_state state,
                                        uint64_t wait) {
+    nvmalloc_may_store(heap, line);
     fl_store8(&nvmalloc_header_at(heap, line)->word, nvmalloc_make_word(line, lines, state, wait));
 }
 
 static inline void nvmalloc_store_wait(struct nvmalloc_heap *heap, uint32_t line, uint64_t wait) {
+    nvmalloc_may_store(heap, line);
     fl_store8(&nvmalloc_header_at(heap, line)->wait, wait);
 }
 

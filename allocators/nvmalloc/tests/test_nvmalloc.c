@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "common.h"
 
@@ -432,9 +433,104 @@ static void both_checksums_are_crc32c(void) {
     }
 }
 
+/* ---- protection ---- */
+
+/* The kernel stores the word that is there already, or says that it cannot. */
+static bool can_be_stored(void *word) {
+    int ends[2];
+    uint64_t value = *(uint64_t *)word;
+    if (pipe(ends) != 0 || write(ends[1], &value, sizeof value) != sizeof value)
+        return false;
+    bool is_stored = read(ends[0], word, sizeof value) == sizeof value;
+    close(ends[0]);
+    close(ends[1]);
+    return is_stored;
+}
+
+static bool can_any_page_be_stored(struct nvmalloc_heap *heap) {
+    bool can = false;
+    for (uint64_t offset = 0; offset < nvmalloc_heap_bytes(heap); offset += 4 * KIB)
+        can |= can_be_stored((char *)heap->lines + offset);
+    return can;
+}
+
+static void between_operations_nothing_can_be_stored(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 2, NULL);
+    options.is_protected = 1;
+    struct nvmalloc_heap *heap = create(&options);
+    EXPECT(nvmalloc_heap_is_protected(heap) && !can_any_page_be_stored(heap));
+    void *objects[40];
+    for (unsigned i = 0; i < 40; i++) {
+        objects[i] = allocate(heap, 100 + 100 * i); /* the file grows */
+        EXPECT(objects[i] != NULL && !can_any_page_be_stored(heap));
+    }
+    for (unsigned i = 0; i < 40; i += 2)
+        EXPECT(nvmalloc_heap_free(heap, objects[i]) == NVMALLOC_OK && !can_any_page_be_stored(heap));
+    EXPECT(nvmalloc_heap_set_root(heap, objects[1]) == NVMALLOC_OK && !can_any_page_be_stored(heap));
+    for (void *object = objects[0]; object != NULL; object = allocate(heap, 2 * KIB))
+        EXPECT(!can_any_page_be_stored(heap));
+    EXPECT(nvmalloc_heap_is_protected(heap));
+    totals_of(heap);
+    nvmalloc_heap_close(heap);
+    heap = open_heap(&options);
+    EXPECT(heap != NULL && !can_any_page_be_stored(heap) && allocate(heap, 10) != NULL && !can_any_page_be_stored(heap));
+    nvmalloc_heap_close(heap);
+}
+
+static void what_the_application_stores_to_can_be_stored(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
+    options.is_protected = 1;
+    struct nvmalloc_heap *heap = create(&options);
+    char *object = allocate(heap, 9000), *other = allocate(heap, 9000);
+    EXPECT(nvmalloc_heap_unprotect(heap, object, 9000) == NVMALLOC_OK);
+    fill(object, 1, 9000);
+    EXPECT(!can_be_stored(other + 8192));
+    EXPECT(nvmalloc_heap_free(heap, other) == NVMALLOC_OK && can_be_stored(object + 8984)); /* to the same page */
+    EXPECT(nvmalloc_heap_unprotect(heap, object + 4096, 8) == NVMALLOC_OK); /* somebody else */
+    EXPECT(nvmalloc_heap_protect(heap, object, 9000) == NVMALLOC_OK);
+    EXPECT(can_be_stored(object + 4096) && !can_be_stored(object) && !can_be_stored(object + 8984));
+    EXPECT(nvmalloc_heap_protect(heap, object + 4096, 8) == NVMALLOC_OK && !can_any_page_be_stored(heap));
+    EXPECT(nvmalloc_heap_protect(heap, object, 8) == NVMALLOC_INVALID);
+    EXPECT(nvmalloc_heap_unprotect(heap, object, 1 << 20) == NVMALLOC_INVALID);
+    EXPECT(nvmalloc_heap_unprotect(heap, &options, 8) == NVMALLOC_INVALID);
+    EXPECT(nvmalloc_heap_unprotect(heap, object, 0) == NVMALLOC_OK && nvmalloc_heap_protect(heap, object, 0) == NVMALLOC_OK);
+    EXPECT(is_filled(object, 1, 9000) && !can_any_page_be_stored(heap));
+    nvmalloc_heap_close(heap);
+}
+
+static void a_heap_that_is_not_protected_takes_all_stores(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
+    struct nvmalloc_heap *heap = create(&options);
+    char *object = allocate(heap, 100);
+    EXPECT(!nvmalloc_heap_is_protected(heap) && can_be_stored(object));
+    EXPECT(nvmalloc_heap_unprotect(heap, object, 8) == NVMALLOC_OK && nvmalloc_heap_protect(heap, object, 8) == NVMALLOC_OK);
+    EXPECT(can_be_stored(object));
+    nvmalloc_heap_close(heap);
+}
+
+static void the_names_of_malloc_store_in_a_protected_heap(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
+    options.is_protected = 1;
+    EXPECT(nvunprotect(&options, 8) == NVMALLOC_INVALID && nvprotect(&options, 8) == NVMALLOC_INVALID); /* not started */
+    EXPECT(nvmalloc_start(&options) == NVMALLOC_OK);
+    char *object = nvcalloc(10, 10);
+    EXPECT(object != NULL && object[99] == 0 && !can_be_stored(object));
+    EXPECT(nvunprotect(object, 100) == NVMALLOC_OK);
+    memset(object, 7, 100);
+    EXPECT(nvprotect(object, 100) == NVMALLOC_OK);
+    object = nvrealloc(object, 5000);
+    EXPECT(object != NULL && object[99] == 7 && !can_be_stored(object));
+    nvfree(object);
+    nvmalloc_stop();
+}
+
 int main(void) {
     begin_tests("nvmalloc");
     objects_are_aligned_large_enough_and_durable();
+    between_operations_nothing_can_be_stored();
+    what_the_application_stores_to_can_be_stored();
+    a_heap_that_is_not_protected_takes_all_stores();
+    the_names_of_malloc_store_in_a_protected_heap();
     what_is_no_object_is_not_freed();
     neighbours_are_one_region_without_a_write();
     the_file_grows_by_what_is_needed();

@@ -155,7 +155,8 @@ def test_the_crash_states_enter_every_stage_of_recovery(cells: list[CellResult])
     coverage = {of.allocator: of for of in recovery_coverage(cells)}
     assert len(coverage["nvm_malloc"].stages) >= 30
     assert len(coverage["makalu"].stages) >= 15
-    own = {"nvm_malloc_tx": set(coverage["nvm_malloc_tx"].stages) - set(coverage["nvm_malloc"].stages)}
+    options = {"nvm_malloc_tx": "nvm_malloc", "nvmalloc_protected": "nvmalloc"}
+    own = {name: set(coverage[name].stages) - set(coverage[base].stages) for name, base in options.items()}
     assert len(own["nvm_malloc_tx"]) >= 3, "the rest is nvm_malloc's"
     missed = {name: [stage for stage in of.never if stage in own.get(name, of.never)] for name, of in coverage.items()}
     assert {name: stages for name, stages in missed.items() if stages} == {}
