@@ -61,6 +61,22 @@ static uint64_t record_bytes(const struct record *record) {
 
 /* ---- records ---- */
 
+#if defined(MUTANT_WRITE_ABSOLUTE)
+#define ABSOLUTE RECORD_WRITE
+#elif defined(MUTANT_FREE_ABSOLUTE)
+#define ABSOLUTE RECORD_FREE
+#else
+#define ABSOLUTE 0 /* no kind */
+#endif
+
+/* What a record says of an object, and which object it means. */
+static uint64_t said_of(const fl_heap *heap, uint32_t kind, uint64_t object) {
+    return kind == ABSOLUTE ? (uintptr_t)nvm_heap_absolute(heap->heap, object) : object;
+}
+static uint64_t meant_by(const fl_heap *heap, const struct record *record) {
+    return record->kind == ABSOLUTE ? nvm_heap_relative(heap->heap, (const void *)record->object) : record->object;
+}
+
 static bool has_room(uint64_t bytes) { return used() + bytes <= sizeof log_of_heap->records; }
 
 /* The record becomes one of the log, with what follows it. */
@@ -93,10 +109,10 @@ static uint64_t object_in(fl_heap *heap, uint32_t slot) {
 }
 
 /* What was written to an object in the transaction, over a copy of it. */
-static void copy_written(uint64_t object, uint8_t *copy, uint64_t bytes) {
+static void copy_written(const fl_heap *heap, uint64_t object, uint8_t *copy, uint64_t bytes) {
     for (uint64_t at = 0; at < used(); at += record_bytes(record_at(at))) {
         const struct record *record = record_at(at);
-        if (record->kind == RECORD_WRITE && record->object == object && record->from < bytes) {
+        if (record->kind == RECORD_WRITE && meant_by(heap, record) == object && record->from < bytes) {
             uint64_t room = bytes - record->from;
             memcpy(copy + record->from, record + 1, record->bytes < room ? record->bytes : room);
         }
@@ -107,7 +123,7 @@ static void copy_written(uint64_t object, uint8_t *copy, uint64_t bytes) {
 
 static int apply_record(fl_heap *heap, struct record *record) {
     uint64_t *word = &heap->roots->slots[record->slot];
-    void *object = nvm_heap_absolute(heap->heap, record->object);
+    void *object = nvm_heap_absolute(heap->heap, meant_by(heap, record));
     switch (record->kind) {
     case RECORD_ALLOCATE:
         __atomic_store_n(word, record->object, __ATOMIC_RELEASE);
@@ -225,7 +241,7 @@ static int free_logged(fl_heap *heap, uint32_t slot) {
         return adapter_fail(FL_ERROR, "the slot is empty");
     if (!has_room(sizeof(struct record)))
         return out_of_log();
-    append(new_record(RECORD_FREE, slot, object));
+    append(new_record(RECORD_FREE, slot, said_of(heap, RECORD_FREE, object)));
     return FL_OK;
 }
 
@@ -243,11 +259,11 @@ static int reallocate_logged(fl_heap *heap, uint32_t slot, uint64_t old_bytes, u
     if (status != FL_OK)
         return status;
     memcpy(object, nvm_heap_absolute(heap->heap, old), kept);
-    copy_written(old, object, kept);
+    copy_written(heap, old, object, kept);
     nvm_persist(object, kept);
     if (kept < new_bytes)
         fill(context, object, kept, new_bytes - kept);
-    append(new_record(RECORD_FREE, slot, old));
+    append(new_record(RECORD_FREE, slot, said_of(heap, RECORD_FREE, old)));
     return log_allocation(heap, slot, object);
 }
 
@@ -261,7 +277,7 @@ static int write_logged(fl_heap *heap, uint32_t slot, uint64_t from, uint64_t by
     }
     if (!has_room(sizeof(struct record) + bytes))
         return out_of_log();
-    struct record *record = new_record(RECORD_WRITE, slot, object);
+    struct record *record = new_record(RECORD_WRITE, slot, said_of(heap, RECORD_WRITE, object));
     record->from = from;
     record->bytes = bytes;
     fill(context, (uint8_t *)(record + 1) - from, from, bytes);

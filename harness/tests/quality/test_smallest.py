@@ -98,6 +98,8 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
     ("nvm_malloc_tx", "LOG_NOT_CLEARED"): (4, 0),
     ("nvm_malloc_tx", "SECOND_RECORD_FORGOTTEN"): (5, 0),
     ("nvm_malloc_tx", "ABORT_FREES_TWICE"): (3, 0),
+    ("nvm_malloc_tx", "WRITE_ABSOLUTE"): (4, 0),
+    ("nvm_malloc_tx", "FREE_ABSOLUTE"): (4, 0),
     ("makalu", "MISSING_FENCE_LOG"): (0, 1),
     ("makalu", "LOG_VERSION_FIRST"): (0, 0),
     ("makalu", "CLEAN_NOT_FLUSHED"): (0, 1),
