@@ -32,9 +32,10 @@ LONGEST = "test_matrix.py"
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest file begins first: workers that are out of files wait for it otherwise."""
-    leave_the_rest_to_nightly(project_root(), items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest file begins first: workers that are out of files wait for it otherwise. Who names a test gets it."""
+    if not any("::" in argument for argument in config.args):
+        leave_the_rest_to_nightly(project_root(), items)
     items.sort(key=lambda item: item.path.name != LONGEST)
 
 

@@ -3,8 +3,8 @@
 version and everything that compiler, linker and loader read (inputs.py), wherever that lies. Paths in commands are relative to the
 clone, and debug information is mapped to it too, so that a build is the same in every clone.
 
-Each source is compiled by itself, through ccache: a mutant differs from the clean allocator in one source or two, and the objects
-of the others are in ccache already."""
+Each source is compiled by itself, through ccache. A mutant differs from the clean allocator in one source or two; the objects of
+the others are those of the clean build (objects.py)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from faultline.base.cache import Cache, hint_to_install, key_of, project_root
 from faultline.base.config import Allocator, Flush, repository_of
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.base.project import headers_of
+from faultline.pipeline import objects
 from faultline.pipeline.command import OwnBuild, is_telling
 from faultline.pipeline.compiler import CXX, Settings
 from faultline.pipeline.hooked_code import part_without_hooks
@@ -67,6 +68,11 @@ class Recipe:
     """Objects, archives and shared libraries to be linked, too."""
     made: Made | None = None
     """What makes more of them."""
+    has_mutants: bool = False
+    """Its objects are kept for them."""
+    mutant: str | None = None
+    clean: Recipe | None = None
+    """Of a mutant: the same without it."""
 
     @property
     def linker(self) -> str:
@@ -85,7 +91,10 @@ class Recipe:
         words = (*self.arguments, version, *self.sources, "", *self.link, "", *self.only_c, "", *self.only_cxx, "")
         searched = (os.environ.get(variable, "") for variable in SEARCHED_BY_ENVIRONMENT)
         made = (self.made.stem(),) if self.made else ()
-        return key_of(self.output, version_of(self.linker), *map(portable, words), *searched, *self.prebuilt, *made)
+        kept = (objects.FOLDER,) if self.has_mutants else ()
+        return key_of(
+            self.output, version_of(self.linker), *map(portable, words), *searched, *self.prebuilt, *made, *kept
+        )
 
     def key(self, root: Path, inputs: Inputs) -> str:
         made = self.made.own.contents() if self.made else ()
@@ -227,30 +236,44 @@ def _compile_in(
     environment = _of_ccache(cache, recipe)
     arguments = (*recipe.arguments, *recipe.only_c, *recipe.only_cxx, *recipe.link)
     read = [*made_of, *_named_in_arguments(root, arguments)]
-    objects = [str(folder / f"{number}.o") for number in range(len(recipe.sources))]
+    place = folder / objects.FOLDER
+    place.mkdir()
+    clean = make(root, cache, recipe.clean).path.parent if recipe.clean else None
+    of_clean = objects.kept(clean) if clean else objects.Objects({})
+    compiled: dict[str, objects.Object] = {}
     rule = folder / "rule.d"
-    for source, compiled in zip(recipe.sources, objects, strict=True):
-        command = ["ccache", *recipe.command(source), *more, "-MD", "-MF", str(rule), "-c", "-o", compiled, source]
+    for number, source in enumerate(recipe.sources):
+        target = place / f"{number}.o"
+        if clean and (same := of_clean.without(source, recipe.mutant or "")):
+            shutil.copy(clean / objects.FOLDER / same.file, target)
+            read += same.read
+            continue
+        command = ["ccache", *recipe.command(source), *more, "-MD", "-MF", str(rule), "-c", "-o", str(target), source]
         run_in(root, recipe.what, command, log, environment)
-        read += first_rule(rule)
+        read_here = first_rule(rule)
+        read += read_here
+        if recipe.has_mutants:
+            compiled[source] = objects.object_of(root, target.name, read_here)
         rule.unlink()
     output = folder / recipe.output
     _expect_no_program(recipe.what, prebuilt)
     listing = f"-Wl,--dependency-file={rule}"
-    linked = [*objects, *_linked(prebuilt, folder)]
+    linked = [*(str(place / f"{number}.o") for number in range(len(recipe.sources))), *_linked(prebuilt, folder)]
     run_in(root, recipe.what, [recipe.linker, "-o", str(output), *linked, *recipe.link, listing], log)
     linked_files = first_rule(rule)
     read += linked_files
     rule.unlink()
     if recipe.assembler:
-        others = [root / name for name in linked_files if name not in objects]
+        others = [root / name for name in linked_files if name not in linked]
         if recipe.made and any(map(_is_shared, prebuilt)):
             others += root.rglob("*.o")  # what of them its build linked into the library nobody says
         libraries = [output, *filter(_is_shared, prebuilt)]
         if part := without_hooks(others) or next(filter(None, map(part_without_hooks, libraries)), ""):
             (folder / WITHOUT_HOOKS).write_text(part)
-    for compiled in objects:
-        Path(compiled).unlink()
+    if recipe.has_mutants:
+        objects.keep(folder, compiled)
+    else:
+        shutil.rmtree(place)
     read += libraries_of(output)
     return inputs_of(root, read, arguments, folder)
 
@@ -488,7 +511,22 @@ def adapter_recipe(
     if own:
         own_c, own_cxx = ((*defines, *own_flags_of(allocator, is_cxx=is_cxx)) for is_cxx in (False, True))
         made = Made(own, tool, includes, own_c, own_cxx, is_hooked)
-    return Recipe(what, "adapter.so", arguments, sources, link, assembled, only_c, only_cxx, prebuilt, made)
+    is_clean = own is None and mutant is None
+    return Recipe(
+        what,
+        "adapter.so",
+        arguments,
+        sources,
+        link,
+        assembled,
+        only_c,
+        only_cxx,
+        prebuilt,
+        made,
+        has_mutants=is_clean and bool(allocator.mutant),
+        mutant=mutant,
+        clean=adapter_recipe(root, allocator, None, flush, is_hooked, left_out) if mutant and not own else None,
+    )
 
 
 def _included_in(root: Path, folder: Path, include: list[str], *, is_copied: bool) -> tuple[str, ...]:

@@ -152,7 +152,7 @@ def _symbols_of(path: Path) -> dict[str, list[tuple[str, str]]]:
 
 def inputs_of(root: Path, read: Iterable[str], arguments: Iterable[str], left_out: Path) -> Inputs:
     """read: as compiler and linker name them, in a build in root; left_out: the folder that it wrote to."""
-    names = {_below(root, name) for name in read if not PurePath(name).is_relative_to(left_out)}
+    names = {below(root, name) for name in read if not PurePath(name).is_relative_to(left_out)}
     texts = [text for name in names if not name.startswith(SYSTEM) and (text := _text(place_of(root, name)))]
     names |= {name for text in texts for name in ASSEMBLED.findall(text)}
     there = sorted(name for name in names if place_of(root, name).is_file())
@@ -166,7 +166,7 @@ def portable(text: str) -> str:
 
 
 def place_of(root: Path, name: str) -> Path:
-    """Of what `_below` named."""
+    """Of what `below` named."""
     inside = name.removeprefix(f"{INSTALLATION}/")
     return root / name if inside == name else project_root() / inside
 
@@ -179,7 +179,8 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _below(root: Path, name: str) -> str:
+def below(root: Path, name: str) -> str:
+    """The name of a file that a build in root read, as keys have it."""
     path = PurePath(name)
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else portable(name)
 
@@ -197,7 +198,7 @@ def _hiding(root: Path, read: list[str], arguments: list[str], asked_for: set[st
     for argument in arguments:
         if argument.startswith("-l"):
             spelled |= {f"lib{argument[2:]}.so", f"lib{argument[2:]}.a"}
-    return {_below(root, f"{folder}/{name}" if folder else name) for folder in folders for name in spelled}
+    return {below(root, f"{folder}/{name}" if folder else name) for folder in folders for name in spelled}
 
 
 def _searched(arguments: list[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import pytest
 from faultline.base.cache import Cache, key_of
 from faultline.base.config import Flush, find_allocator
 from faultline.base.errors import BadInputError, InfrastructureError
-from faultline.pipeline import build
+from faultline.pipeline import build, objects
 from samples import SOURCE_FOLDERS
 
 
@@ -77,8 +77,51 @@ def test_of_a_mutant_only_what_it_changes_is_compiled(
     sources, known = compiled_and_known(cache)
     assert known == 0
     mutant = build.build_adapter(root, cache, allocator, "MISSING_FENCE_RING", "clwb")
-    assert compiled_and_known(cache) == (sources + 1, sources - 1)
+    assert compiled_and_known(cache) == (sources + 1, 0)
     assert mutant.path.read_bytes() != clean.path.read_bytes()
+
+
+def test_a_mutant_of_objects_of_the_clean_build_is_what_it_is_without_them(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocator = find_allocator(root, "nvmalloc")
+    made = []
+    for name in ("with", "without"):
+        cache = Cache(tmp_path / name)
+        made.append(build.build_adapter(root, cache, allocator, "ROOT_NOT_FLUSHED", "clwb", is_hooked=True))
+        monkeypatch.setattr(objects.Objects, "without", lambda *_: None)
+    assert made[0].key == made[1].key
+    assert made[0].path.read_bytes() == made[1].path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kept"),
+    [
+        ("#if defined(MUTANT_OTHER)\nint a;\n#endif\n", True),
+        ("#if defined(MUTANT_ONE)\nint a;\n#endif\n", False),
+        ("#ifdef MUTANT_ONE_MORE\nint a;\n#endif\n", True),
+        ("#define IS(name) MUTANT_##name\n", False),
+    ],
+    ids=["another", "the mutant", "a longer name", "put together"],
+)
+def test_an_object_is_a_mutants_where_nothing_that_it_is_made_of_names_the_mutant(
+    tmp_path: Path, text: str, is_kept: bool
+) -> None:
+    (tmp_path / "a.c").write_text('#include "a.h"\n')
+    (tmp_path / "a.h").write_text(text)
+    made = objects.Objects({"a.c": objects.object_of(tmp_path, "0.o", ["a.c", str(tmp_path / "a.h")])})
+    assert made.without("b.c", "ONE") is None
+    assert (made.without("a.c", "ONE") is not None) == is_kept
+
+
+def test_a_changed_source_is_no_longer_one_of_the_clean_build(root: Path, cache: Cache, clone: Path) -> None:
+    allocator = find_allocator(clone, "nvmalloc")
+    first = build.build_adapter(clone, cache, allocator, "ROOT_NOT_FLUSHED", "clwb")
+    with (clone / "allocators/nvmalloc/src/scan.c").open("a") as file:
+        file.write("int changed(void);\nint changed(void) { return 1; }\n")
+    second = build.build_adapter(clone, cache, allocator, "ROOT_NOT_FLUSHED", "clwb")
+    assert b"changed" not in first.path.read_bytes()
+    assert b"changed" in second.path.read_bytes()
 
 
 def test_with_another_assembler_everything_is_compiled_again(

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of a test with many cases the gate runs some, drawn by the commit, and the nightly run has the others."""
+"""Of a test with many cases, and of the slow tests of a file, the gate runs some, drawn by the commit, and the nightly run has the
+others."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ import pytest
 from drawn import leave_the_rest_to_nightly
 
 CASES = 12
+DRAWN = pytest.mark.drawn(3)
 
 
 class Case(pytest.Item):
-    def __init__(self, number: int, name: str = "test_a", **keys: object) -> None:
+    def __init__(self, number: int, name: str = "test_a", mark: pytest.MarkDecorator = DRAWN, **keys: object) -> None:
         super().__init__(name=f"{name}[{number}]", **keys)  # type: ignore[arg-type]
         self.originalname = name
-        self.add_marker(pytest.mark.drawn(3))
+        self.add_marker(mark)
 
     def runtest(self) -> None: ...
 
@@ -75,3 +77,33 @@ def test_each_test_has_its_own(repository: Path, request: pytest.FixtureRequest)
     assert run_each_time(repository, [*one, *other]) == {
         number + more for number in run_each_time(repository, cases(request)) for more in (0, CASES)
     }
+
+
+def slow_tests(request: pytest.FixtureRequest, path: Path) -> list[pytest.Item]:
+    items = [
+        Case.from_parent(request.node.parent, number=number, name=f"test_{number}", mark=pytest.mark.slow)
+        for number in range(10)
+    ]
+    for item in items:
+        item.path = path
+    return items
+
+
+def test_a_third_of_the_slow_tests_of_a_file_runs(repository: Path, request: pytest.FixtureRequest) -> None:
+    one, other = (slow_tests(request, repository / name) for name in ("test_one.py", "test_other.py"))
+    chosen = run_each_time(repository, [*one, *other])
+    assert [len([at for at in chosen if at // 10 == file]) for file in (0, 1)] == [4, 4]
+    assert len(run_each_time(repository, slow_tests(request, repository / "test_one.py")[:1])) == 1
+
+
+def test_of_a_file_that_changed_all_slow_tests_run(repository: Path, request: pytest.FixtureRequest) -> None:
+    for name in ("test_one.py", "test_other.py"):
+        (repository / name).write_text("")
+    git(repository, "add", "-A")
+    commit(repository)
+    assert len(run_each_time(repository, slow_tests(request, repository / "test_one.py"))) == 10
+    commit(repository)
+    assert len(run_each_time(repository, slow_tests(request, repository / "test_one.py"))) == 4
+    (repository / "test_one.py").write_text("not committed")
+    assert len(run_each_time(repository, slow_tests(request, repository / "test_one.py"))) == 10
+    assert len(run_each_time(repository, slow_tests(request, repository / "test_other.py"))) == 4

@@ -10,19 +10,13 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from drawn import commit, drawn, git
+from drawn import base, drawn, git
 from planted import table
 from planted.table import Fault, PythonTest
 
 CHANGED = 6
 DRAWN = 3
 """A test of pytest takes some seconds, with the fault and without it."""
-
-
-def base(root: Path) -> str:
-    """Where this branch left main; of main itself, the commit before."""
-    forked = git(root, "merge-base", "HEAD", "origin/main").strip()
-    return forked if forked and forked != commit(root) else "HEAD~1"
 
 
 def faults_before(root: Path, folder: Path) -> list[Fault]:

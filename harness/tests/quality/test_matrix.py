@@ -19,8 +19,6 @@ from command_line import Faultline
 from faultline.campaign.results import CellResult
 from faultline.report.coverage import recovery_coverage
 
-pytestmark = pytest.mark.slow
-
 LIMIT_S = 3600
 """It takes minutes; a machine that does other things may take long."""
 SHAPES = {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVMalloc's write protection (section 4 of its paper): between operations no store of the application reaches the heap where nobody
-said that he stores."""
+"""NVMalloc's write protection (section 4 of its paper): between operations no store of the application reaches the heap where
+nobody said that he stores."""
 
 from __future__ import annotations
 
