@@ -48,8 +48,9 @@ enum fl_command_kind {
     FL_COMMAND_POISON, /* change: file, offset, size. From now on these OS pages can be neither loaded nor stored, and all others
                           can; size 0: all can. Meanwhile runs are done in processes of their own */
     FL_COMMAND_STRAY, /* change: file, offset, a multiple of 8. payload: 8 bytes that are stored there from now on, through a mapping of
-                         the target's, as soon as a life has opened the crash image (lives 0, 1, 3 and 5); none: nothing is. Meanwhile
-                         runs are done in processes of their own */
+                         the target's, as soon as lives 0, 1, 3 and 5 of FIRST, FULL and DEEP have opened the crash image. Where that is not
+                         possible, it is tried again when lives 3 and 5 have freed objects. No payload: nothing is stored.
+                         Meanwhile runs are done in processes of their own */
 };
 
 #define FL_MOST_AFFINITY_BYTES 1024u
@@ -227,8 +228,9 @@ enum fl_section_kind {
     FL_SECTION_DRAIN, /* payload: fl_block_entry of each probe allocation, in order made, none below 64 bytes. value:
                               bytes in all. status: FL_OK, or FL_OUT_OF_MEMORY when all slots were used up (bounded). Life 4 of the
                               deep probe: of what its operations left allocated; FL_ERROR also when the content of one was wrong */
-    FL_SECTION_FREE_ALL, /* status of the first free that failed, or FL_OK. Lives 5 and 1: of every slot that is set; in the
-                              graph layout the workload's slots are dropped instead, and then collected. Life 3: of the drain's */
+    FL_SECTION_FREE_ALL, /* status of the first free that failed, or FL_OK. value: FL_OPEN_KEPT_OUT, if that holds still. Lives 5
+                              and 1: of every slot that is set; in the graph layout the workload's slots are dropped instead, and then
+                              collected. Life 3: of the drain's */
     FL_SECTION_MAXIMAL, /* value: bytes asked for (largest that drain got); status */
     FL_SECTION_CLOSE,
     FL_SECTION_RECREATE, /* status of create after FL_NOT_A_HEAP */

@@ -172,6 +172,7 @@ fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
         has_recovered: _,
         is_not_moved: _,
         is_kept_out: _,
+        stays_kept_out: _,
         slots,
         settled,
         objects,
@@ -181,7 +182,7 @@ fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
         check,
         contents: _,
         drain,
-        free_all,
+        free_all: _,
         maximal,
         close,
         recreate,
@@ -221,9 +222,7 @@ fn write_life(mut builder: ReportBuilder, life: &Life) -> ReportBuilder {
         builder = builder.section(SectionKind::Drain, drain.status, drain.blocks.len(), drain.capacity_bytes, &payload);
     }
     builder = write_contents(builder, life, Stage::Drain);
-    if let Some(status) = free_all {
-        builder = builder.free_all(*status);
-    }
+    builder = builder.free_all_as(life);
     builder = write_contents(builder, life, Stage::FreeAll);
     if let Some(maximal) = maximal {
         builder = builder.maximal(maximal.bytes, maximal.status);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cases the gate runs of a test with many cases that show one kind of thing, and which of the slow tests; the nightly run
-runs all.
+has the others.
 
 They are drawn by the commit: the same ones each time at one commit, others at the next."""
 
@@ -42,8 +42,9 @@ def base(root: Path) -> str:
 
 
 def changed_files(root: Path) -> set[Path]:
-    """Since the base, and what is not committed yet."""
-    return {root / name for name in git(root, "diff", "--name-only", base(root)).splitlines()}
+    """Since the base, and what is not committed yet; none, where git does not know."""
+    changed = git(root, "diff", "--name-only", base(root)) + git(root, "ls-files", "--others", "--exclude-standard")
+    return {root / name for name in changed.splitlines()}
 
 
 def leave_the_rest_to_nightly(root: Path, items: Sequence[pytest.Item]) -> None:

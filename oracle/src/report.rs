@@ -203,6 +203,8 @@ pub struct Life {
     pub is_not_moved: bool,
     /// A stray store was to be made as soon as the heap was open, and nothing that was mapped let it be stored.
     pub is_kept_out: bool,
+    /// Nor, in a use of the heap, when the objects of the drain had been freed.
+    pub stays_kept_out: bool,
     /// All slots that are not null.
     pub slots: Option<Slots>,
     /// What the end of a lazy open answered, or the first use before it that failed.

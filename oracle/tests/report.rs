@@ -300,5 +300,8 @@ fn open_says_how_the_heap_is_mapped() {
             }
             Ok(_) => assert!(!is_not_moved && !is_kept_out, "nothing is mapped"),
         }
+        let freed = Life { free_all: Some(Status::Ok), stays_kept_out: is_kept_out, ..Life::default() };
+        let read = HeapReport::parse(&ReportBuilder::new().free_all_as(&freed).bytes()).expect("a report");
+        assert_eq!(read.lives[0], freed);
     }
 }

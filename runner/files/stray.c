@@ -23,7 +23,7 @@ void vfs_no_stray(void) { stray.is_there = false; }
 bool vfs_has_stray(void) { return stray.is_there; }
 
 static bool shows(const struct mapping *mapping) {
-    return mapping->is_shared && mapping_file(mapping) == stray.file && stray.offset >= mapping->offset &&
+    return mapping_file(mapping) == stray.file && stray.offset >= mapping->offset &&
            stray.offset - mapping->offset < mapping->end - mapping->start;
 }
 
@@ -41,11 +41,14 @@ static bool store_at(uintptr_t address) {
     return error == 0;
 }
 
-bool vfs_store_stray(void) {
+static bool store_in(bool is_shared) {
     for (size_t i = 0; i < mappings.count; i++) {
         const struct mapping *mapping = &mappings.list[i];
-        if (shows(mapping) && store_at(mapping->start + (stray.offset - mapping->offset)))
+        bool is_one = mapping->is_shared == is_shared && shows(mapping);
+        if (is_one && store_at(mapping->start + (stray.offset - mapping->offset)))
             return true;
     }
     return false;
 }
+
+bool vfs_store_stray(void) { return store_in(true) || store_in(false); }

@@ -25,6 +25,7 @@ struct life {
     bool is_emptied;      /* all objects were freed */
     bool is_lazy;         /* it was opened so, and has not been settled */
     bool is_settled;      /* nothing is left of a lazy open */
+    bool is_kept_out;     /* a stray store is */
     bool is_recorded;     /* what it does to PM is, and its operations */
     enum fl_section_kind doing; /* in the follow-up */
     struct blocks blocks;    /* of the last walk */
@@ -88,11 +89,11 @@ static bool opens_crash_image(enum life_kind kind) {
 }
 
 /* Of a heap that has been opened. */
-static uint64_t told_of_open(const struct life *life, enum life_kind kind) {
+static uint64_t told_of_open(const struct life *life) {
     uint64_t told = open_kind(life);
     if (life->probe->relocated_by != 0 && !is_moved(&life->probe->options))
         told |= FL_OPEN_NOT_MOVED;
-    if (opens_crash_image(kind) && vfs_has_stray() && !vfs_store_stray())
+    if (life->is_kept_out)
         told |= FL_OPEN_KEPT_OUT;
     return told;
 }
@@ -102,7 +103,8 @@ static int open_heap(struct life *life, enum life_kind kind) {
     life->is_settled = !life->is_lazy;
     report_stage(FL_SECTION_OPEN);
     int status = open_adapter(life->adapter, &life->probe->options, life->is_lazy, &life->heap);
-    report_status(life, FL_SECTION_OPEN, status, status == FL_OK ? told_of_open(life, kind) : FL_OPEN_NOT_TOLD);
+    life->is_kept_out = status == FL_OK && opens_crash_image(kind) && vfs_has_stray() && !vfs_store_stray();
+    report_status(life, FL_SECTION_OPEN, status, status == FL_OK ? told_of_open(life) : FL_OPEN_NOT_TOLD);
     report_result()->open_status = (uint32_t)status;
     return status;
 }
@@ -465,13 +467,19 @@ static int drain(struct life *life) {
     return is_failed ? status : FL_OK;
 }
 
+/* The heap has been used by now: what was kept out of it may not be any more. */
+static void report_freed(struct life *life, int status) {
+    life->is_kept_out = life->is_kept_out && !vfs_store_stray();
+    report_status(life, FL_SECTION_FREE_ALL, status, life->is_kept_out ? FL_OPEN_KEPT_OUT : 0);
+}
+
 static int free_drained(struct life *life) {
     report_stage(FL_SECTION_FREE_ALL);
     int status = FL_OK;
     for (uint32_t slot = 0; slot < slot_count(life) && status == FL_OK; slot++)
         if (life->is_drained[slot])
             status = life->adapter->free(life->heap, slot);
-    report_status(life, FL_SECTION_FREE_ALL, status, 0);
+    report_freed(life, status);
     return status;
 }
 
@@ -493,7 +501,7 @@ static int free_all(struct life *life) {
         status = give_up(life, slot);
     if (status == FL_OK && has_fields(life) && life->adapter->collect != NULL)
         status = life->adapter->collect(life->heap);
-    report_status(life, FL_SECTION_FREE_ALL, status, 0);
+    report_freed(life, status);
     return status;
 }
 

@@ -148,7 +148,8 @@ static void check_run(const struct fl_command *command) {
 
 static bool is_in_process(const struct fl_command *command) {
     bool is_plain = (command->run.flags & FL_RUN_LOADS) == 0 && command->run.probe == FL_PROBE_FIRST;
-    return (command->run.flags & FL_RUN_IN_PROCESS) != 0 && (in_process.has_hooks || is_plain) && !vfs_has_poison() && !vfs_has_stray();
+    return (command->run.flags & FL_RUN_IN_PROCESS) != 0 && (in_process.has_hooks || is_plain) && !vfs_has_poison() &&
+           !vfs_has_stray();
 }
 
 /* The answer is sent, and nothing more can be. */

@@ -385,6 +385,16 @@ __attribute__((unused)) static int behaviour_WRITES_ELSEWHERE(struct fl_heap *he
     return behaviour_READ_ONLY(heap);
 }
 
+__attribute__((unused)) static int behaviour_WRITES_PRIVATELY(struct fl_heap *heap) {
+    EXPECT(mmap(heap->base, heap->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, heap->fd, 0) != MAP_FAILED);
+    return FL_OK;
+}
+
+/* Until it is used. */
+__attribute__((unused)) static int behaviour_PROTECTS_ONCE(struct fl_heap *heap) { return behaviour_READ_ONLY(heap); }
+/* Between operations. */
+__attribute__((unused)) static int behaviour_PROTECTS(struct fl_heap *heap) { return behaviour_READ_ONLY(heap); }
+
 __attribute__((unused)) static int behaviour_LOCK(struct fl_heap *heap) {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     EXPECT(fcntl(heap->fd, F_SETLK, &lock) == 0 && flock(heap->fd, LOCK_EX) == 0);
@@ -835,17 +845,29 @@ static int reallocate_unlocked(struct fl_heap *heap, uint32_t slot, uint64_t old
     return place(heap, slot, old_bytes < new_bytes ? old_bytes : new_bytes, new_bytes, fill, context);
 }
 
-static int allocate(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+static void begin_to_store(struct fl_heap *heap) {
     pthread_mutex_lock(&heap->lock);
-    int status = allocate_unlocked(heap, slot, bytes, fill, context);
+    if (IS(PROTECTS) || IS(PROTECTS_ONCE))
+        mprotect(heap->base, heap->bytes, PROT_READ | PROT_WRITE);
+}
+
+static void end_to_store(struct fl_heap *heap) {
+    if (IS(PROTECTS))
+        mprotect(heap->base, heap->bytes, PROT_READ);
     pthread_mutex_unlock(&heap->lock);
+}
+
+static int allocate(struct fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {
+    begin_to_store(heap);
+    int status = allocate_unlocked(heap, slot, bytes, fill, context);
+    end_to_store(heap);
     return status;
 }
 
 static int free_slot(struct fl_heap *heap, uint32_t slot) {
-    pthread_mutex_lock(&heap->lock);
+    begin_to_store(heap);
     int status = free_unlocked(heap, slot);
-    pthread_mutex_unlock(&heap->lock);
+    end_to_store(heap);
     return status;
 }
 

@@ -859,6 +859,7 @@ def test_a_stray_store_is_made_as_soon_as_a_life_has_opened_the_crash_image(
         ("UNMAPS", LAST_PAGE, True),
         ("UNMAPS", LAST_PAGE - 8, False),
         ("WRITES_ELSEWHERE", 4096, False),
+        ("WRITES_PRIVATELY", 4096, False),
     ],
 )
 def test_a_stray_store_is_kept_out_where_nothing_can_be_stored(
@@ -870,6 +871,21 @@ def test_a_stray_store_is_kept_out_where_nothing_can_be_stored(
     assert (report.outcome, bool(report.one(0, OPEN).value & KEPT_OUT)) == (DONE, is_kept_out)
     slots = [slot for slot, _, _ in report.one(0, SLOT_LIST).entries("<IIQ")]
     assert (0 in slots) == (is_kept_out or offset != FIRST_SLOT)
+    assert server.base() == {"heap": image}
+
+
+@pytest.mark.parametrize("behaviour", ["PROTECTS", "PROTECTS_ONCE"])
+def test_a_stray_store_that_was_kept_out_is_made_again_when_the_heap_has_been_used(
+    serve: Callable[..., Server], image: bytes, behaviour: str
+) -> None:
+    server = serve(behaviour)
+    server.send(FL.COMMAND_STRAY, 0, FIRST_SLOT, payload=NO_WORD)
+    report = server.run(FULL)
+    opened = {life for life in range(7) if report.one(life, OPEN).value & KEPT_OUT}
+    used = {life for life in (3, 5) if report.one(life, FREE_ALL).value & KEPT_OUT}
+    found = 0 in [slot for slot, _, _ in report.one(4, SLOT_LIST).entries("<IIQ")]
+    is_kept_out = behaviour == "PROTECTS"
+    assert (opened, used, found) == ({0, 1, 3, 5}, {3, 5} if is_kept_out else set(), is_kept_out)
     assert server.base() == {"heap": image}
 
 

@@ -291,9 +291,16 @@ int nvmalloc_heap_create(const struct nvmalloc_options *options, struct nvmalloc
     }
     for (uint32_t copy = 0; copy < NVMALLOC_ROOT_LINES; copy++)
         store_magic(made, copy);
-    *heap = made;
     status = nvmalloc_scan(made); /* of a heap without blocks */
-    return status == NVMALLOC_OK && options->is_protected ? nvmalloc_protect(made) : status;
+    if (status == NVMALLOC_OK && options->is_protected)
+        status = nvmalloc_begin_protection(made);
+    if (status == NVMALLOC_OK) {
+        *heap = made;
+        return status;
+    }
+    destroy(made);
+    unlink(path);
+    return status;
 }
 
 /* ---- open ---- */
@@ -342,7 +349,7 @@ int nvmalloc_heap_open(const struct nvmalloc_options *options, struct nvmalloc_h
     if (status == NVMALLOC_OK)
         status = recover_root(opened);
     if (status == NVMALLOC_OK && options->is_protected)
-        status = nvmalloc_protect(opened);
+        status = nvmalloc_begin_protection(opened);
     if (status != NVMALLOC_OK) {
         destroy(opened);
         return status;
@@ -371,7 +378,7 @@ int nvmalloc_grow_to(struct nvmalloc_heap *heap, uint32_t lines) {
                      : nvmalloc_fail(NVMALLOC_ERROR, "the heap file's growth to %lld bytes cannot be persisted: %s",
                                      (long long)(at + more), strerror(errno));
     if (status == NVMALLOC_OK)
-        status = nvmalloc_protect_growth(heap, (uint32_t)from);
+        nvmalloc_protect_growth(heap, (uint32_t)from);
     if (status != NVMALLOC_OK && ftruncate(heap->fd, at) != 0)
         return nvmalloc_fail(NVMALLOC_ERROR, "the heap file cannot be cut back to %lld bytes: %s", (long long)at, strerror(errno));
     return status;

@@ -41,20 +41,21 @@ static void end_storing(struct nvmalloc_heap *heap, uint32_t page) {
         give_up(heap);
 }
 
-int nvmalloc_protect(struct nvmalloc_heap *heap) {
+int nvmalloc_begin_protection(struct nvmalloc_heap *heap) {
     struct nvmalloc_protection *protection = &heap->protection;
     protection->storing = calloc(heap->line_limit / LINES_OF_PAGE + 1, sizeof *protection->storing);
     if (protection->storing == NULL)
         return nvmalloc_fail(NVMALLOC_ERROR, "out of volatile memory for the protection of the heap");
+    if (change(heap, 0, pages_of(heap), PROT_READ) != 0)
+        return nvmalloc_fail(NVMALLOC_ERROR, "cannot protect the heap: %s", strerror(errno));
     protection->is_on = true;
-    return nvmalloc_protect_growth(heap, 0);
+    return NVMALLOC_OK;
 }
 
-int nvmalloc_protect_growth(struct nvmalloc_heap *heap, uint32_t from) {
+void nvmalloc_protect_growth(struct nvmalloc_heap *heap, uint32_t from) {
     uint32_t page = from / LINES_OF_PAGE;
-    if (!heap->protection.is_on || change(heap, page, pages_of(heap) - page, PROT_READ) == 0)
-        return NVMALLOC_OK;
-    return nvmalloc_fail(NVMALLOC_ERROR, "cannot protect the heap: %s", strerror(errno));
+    if (heap->protection.is_on && change(heap, page, pages_of(heap) - page, PROT_READ) != 0)
+        give_up(heap);
 }
 
 void nvmalloc_may_store(struct nvmalloc_heap *heap, uint32_t line) {

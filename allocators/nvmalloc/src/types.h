@@ -95,9 +95,9 @@ struct nvmalloc_heap {
 int nvmalloc_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- protection.c */
-int nvmalloc_protect(struct nvmalloc_heap *heap); /* from now on */
-int nvmalloc_protect_growth(struct nvmalloc_heap *heap,
-                            uint32_t from); /* the file has lines from there on that are not protected yet */
+int nvmalloc_begin_protection(struct nvmalloc_heap *heap); /* the whole heap's */
+void nvmalloc_protect_growth(struct nvmalloc_heap *heap,
+                             uint32_t from); /* the file has lines from there on that are not protected yet */
 void nvmalloc_may_store(struct nvmalloc_heap *heap, uint32_t line); /* before each store to it: until the operation ends */
 void nvmalloc_end_stores(struct nvmalloc_heap *heap);
 

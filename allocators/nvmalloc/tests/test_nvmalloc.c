@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -508,6 +509,111 @@ static void a_heap_that_is_not_protected_takes_all_stores(void) {
     nvmalloc_heap_close(heap);
 }
 
+static void an_operation_may_store_to_more_pages_than_it_remembers(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
+    options.is_protected = 1;
+    struct nvmalloc_heap *heap = create(&options);
+    EXPECT(allocate(heap, 60 * 4 * KIB) != NULL);
+    nvmalloc_lock(heap);
+    for (uint32_t page = 0; page < 60; page++) {
+        nvmalloc_may_store(heap, page * 64);
+        EXPECT(can_be_stored((char *)heap->lines + page * 4 * KIB));
+    }
+    nvmalloc_unlock(heap);
+    EXPECT(!can_any_page_be_stored(heap));
+    nvmalloc_heap_close(heap);
+}
+
+struct storing {
+    struct nvmalloc_heap *heap;
+    unsigned seed;
+    bool is_wrong;
+};
+
+static void *store_and_free(void *context) {
+    struct storing *storing = context;
+    for (unsigned step = 0; step < 500; step++) {
+        uint64_t bytes = 1 + (storing->seed = storing->seed * 1103515245 + 12345) / 65536 % 500;
+        char *object = allocate(storing->heap, bytes);
+        if (object == NULL)
+            continue;
+        storing->is_wrong |= nvmalloc_heap_unprotect(storing->heap, object, bytes) != NVMALLOC_OK;
+        fill(object, step, bytes);
+        storing->is_wrong |= !is_filled(object, step, bytes);
+        storing->is_wrong |= nvmalloc_heap_protect(storing->heap, object, bytes) != NVMALLOC_OK;
+        storing->is_wrong |= nvmalloc_heap_free(storing->heap, object) != NVMALLOC_OK;
+    }
+    return NULL;
+}
+
+static void threads_that_store_to_one_page_do_not_protect_it_from_each_other(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
+    options.is_protected = 1;
+    struct nvmalloc_heap *heap = create(&options);
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    struct storing storing[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) {
+        storing[i] = (struct storing){heap, i, false};
+        pthread_create(&threads[i], NULL, store_and_free, &storing[i]);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        EXPECT(!storing[i].is_wrong);
+    }
+    EXPECT(nvmalloc_heap_is_protected(heap) && !can_any_page_be_stored(heap));
+    EXPECT(nvmalloc_heap_check(heap) == NVMALLOC_OK);
+    nvmalloc_heap_close(heap);
+}
+
+/* Takes all mappings that the system lets a process have but so many: each second OS page of a large one has other rights. */
+static void *take_mappings(uint64_t *bytes, unsigned left) {
+    unsigned long limit = 0;
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "r");
+    EXPECT(file != NULL && fscanf(file, "%lu", &limit) == 1);
+    fclose(file);
+    *bytes = (limit + 2) * 2 * 4 * KIB;
+    char *base = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    EXPECT(base != MAP_FAILED);
+    uint64_t taken = 0;
+    while (mprotect(base + (2 * taken + 1) * 4 * KIB, 4 * KIB, PROT_NONE) == 0)
+        taken++;
+    for (uint64_t page = taken; left > 0; left -= left < 2 ? left : 2) /* each gives two */
+        mprotect(base + (2 * --page + 1) * 4 * KIB, 4 * KIB, PROT_READ);
+    return base;
+}
+
+static void where_no_more_mappings_are_to_be_had_all_can_be_stored(void) {
+    struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
+    options.is_protected = 1;
+    unsigned protected = 0, made = 0;
+    for (unsigned left = 0; left <= 6; left++) {
+        options.folder = new_folder();
+        struct nvmalloc_heap *heap = create(&options);
+        char *object = allocate(heap, 20000), *other = allocate(heap, 20000);
+        EXPECT(nvmalloc_heap_unprotect(heap, object, 100) == NVMALLOC_OK);
+        uint64_t bytes;
+        void *taken = take_mappings(&bytes, left);
+        EXPECT(nvmalloc_heap_unprotect(heap, other + 9000, 100) == NVMALLOC_OK);
+        fill(other + 9000, left, 100);
+        void *more[8];
+        for (unsigned i = 0; i < 8; i++)
+            more[i] = allocate(heap, 6000); /* null: what the file would grow by cannot be mapped */
+        fill(object, left, 100);
+        EXPECT(nvmalloc_heap_protect(heap, other + 9000, 100) == NVMALLOC_OK);
+        munmap(taken, bytes);
+        for (unsigned i = 0; i < 8; i++)
+            EXPECT(nvmalloc_heap_free(heap, more[i]) == NVMALLOC_OK);
+        EXPECT(nvmalloc_heap_protect(heap, object, 100) == NVMALLOC_OK);
+        EXPECT(nvmalloc_heap_is_protected(heap) ? !can_any_page_be_stored(heap) : can_be_stored(heap->lines));
+        EXPECT(nvmalloc_heap_check(heap) == NVMALLOC_OK);
+        protected += (unsigned)nvmalloc_heap_is_protected(heap);
+        made += more[7] != NULL;
+        nvmalloc_heap_close(heap);
+    }
+    EXPECT(protected > 0 && protected < 7 && made > 0);
+}
+
 static void the_names_of_malloc_store_in_a_protected_heap(void) {
     struct nvmalloc_options options = options_of(new_folder(), 0, NULL);
     options.is_protected = 1;
@@ -530,6 +636,9 @@ int main(void) {
     between_operations_nothing_can_be_stored();
     what_the_application_stores_to_can_be_stored();
     a_heap_that_is_not_protected_takes_all_stores();
+    an_operation_may_store_to_more_pages_than_it_remembers();
+    threads_that_store_to_one_page_do_not_protect_it_from_each_other();
+    where_no_more_mappings_are_to_be_had_all_can_be_stored();
     the_names_of_malloc_store_in_a_protected_heap();
     what_is_no_object_is_not_freed();
     neighbours_are_one_region_without_a_write();

@@ -5,6 +5,7 @@ others."""
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,4 +107,17 @@ def test_of_a_file_that_changed_all_slow_tests_run(repository: Path, request: py
     assert len(run_each_time(repository, slow_tests(request, repository / "test_one.py"))) == 4
     (repository / "test_one.py").write_text("not committed")
     assert len(run_each_time(repository, slow_tests(request, repository / "test_one.py"))) == 10
+    (repository / "test_new.py").write_text("not known to git")
+    assert len(run_each_time(repository, slow_tests(request, repository / "test_new.py"))) == 10
     assert len(run_each_time(repository, slow_tests(request, repository / "test_other.py"))) == 4
+
+
+def test_who_names_a_slow_test_gets_it(root: Path) -> None:
+    """A third of three is one; here all three are asked for."""
+    path = root / "harness/tests/quality/test_bisecting.py"
+    slow = [line.split("(")[0].removeprefix("def ") for line in path.read_text().split("@pytest.mark.slow\n")[1:]]
+    named = [f"{path}::{name}" for name in slow if name.startswith("test_")][:3]
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *named]
+    found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert len(named) > 1
+    assert all(name.split("::")[1] in found.stdout for name in named), found.stdout

@@ -58,7 +58,6 @@ def notice(planted: Planted, fault: Fault) -> None:
     assert not planted.passes(fault.test, fault.name), f"{fault.test} passes with {fault.name}: {fault.what}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", faults_of_the_gate(ROOT, TABLE.faults), ids=name_of)
 def test_a_planted_fault_of_the_share_is_noticed(planted: Planted, fault: Fault) -> None:
     notice(planted, fault)
@@ -85,7 +84,6 @@ def sites(tree: Path) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 def test_some_of_what_the_oracle_says_is_missed_when_it_is_not_said(planted: Planted) -> None:
     found = drawn(ROOT, sites(planted.tree), SITES_OF_THE_GATE)
     assert [site for site in found if planted.is_missed_by_the_oracles_tests(site)] == []

@@ -76,7 +76,6 @@ def rules(cell: dict[str, object]) -> set[str]:
     return {finding["rule"] for finding in cell["findings"]}  # type: ignore[attr-defined]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("spec", "strategy"), PAIRS)
 def test_a_strategy_kills_the_mutants_it_is_said_to(faultline: Faultline, spec: CellSpec, strategy: str) -> None:
     options = ["--strategy", strategy, "--samples", str(SAMPLES), "--stop-at-rule", str(spec.expected_rule)]

@@ -45,16 +45,22 @@ def test_a_heap_that_is_not_protected_keeps_none_out(faultline: Faultline) -> No
         pytest.param(
             "heap.c",
             """    if (status == NVMALLOC_OK && options->is_protected)
-        status = nvmalloc_protect(opened);
+        status = nvmalloc_begin_protection(opened);
 """,
             "",
             id="only a new heap is protected",
         ),
         pytest.param(
             "protection.c",
-            "uint32_t page = from / LINES_OF_PAGE;",
-            "uint32_t page = from / LINES_OF_PAGE + 1;",
+            "change(heap, 0, pages_of(heap), PROT_READ) != 0",
+            "change(heap, 1, pages_of(heap) - 1, PROT_READ) != 0",
             id="the first page is not protected",
+        ),
+        pytest.param(
+            "protection.c",
+            "if (--heap->protection.storing[page] == 0 && heap->protection.is_on && change(heap, page, 1, PROT_READ) != 0)",
+            "if (--heap->protection.storing[page] == UINT32_MAX && change(heap, page, 1, PROT_READ) != 0)",
+            id="what was stored to is not protected again",
         ),
     ],
 )

@@ -192,6 +192,13 @@ impl ReportBuilder {
         self.section(SectionKind::FreeAll, status, 0, 0, &[])
     }
 
+    /// All that the frees say, as the life has it: nothing if there were none.
+    #[must_use]
+    pub fn free_all_as(self, life: &Life) -> Self {
+        let Some(status) = life.free_all else { return self };
+        self.section(SectionKind::FreeAll, status, 0, u64::from(life.stays_kept_out) * KEPT_OUT, &[])
+    }
+
     /// The maximal allocation.
     #[must_use]
     pub fn maximal(self, bytes: u64, status: Status) -> Self {

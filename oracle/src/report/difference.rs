@@ -37,7 +37,7 @@ impl HeapReport {
 
 fn mapped(life: &Life) -> String {
     let place = if life.is_not_moved { "not where it was told to" } else { "where it was told to" };
-    format!("{place}{}", if life.is_kept_out { ", and protected" } else { "" })
+    format!("{place}{}", if life.is_kept_out { ", and keeps a stray store out" } else { "" })
 }
 
 impl Differences<'_> {

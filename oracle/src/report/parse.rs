@@ -185,7 +185,10 @@ fn add_section(report: &mut HeapReport, section: &Section<'_>) -> Result<(), Rep
             let blocks = section.blocks()?;
             section.set(&mut life.drain, Drain { status, capacity_bytes: section.value, blocks })
         }
-        SectionKind::FreeAll => section.set(&mut life.free_all, status),
+        SectionKind::FreeAll => {
+            life.stays_kept_out = section.value & KEPT_OUT != 0;
+            section.set(&mut life.free_all, status)
+        }
         SectionKind::Maximal => section.set(&mut life.maximal, Maximal { status, bytes: section.value }),
         SectionKind::Close => section.set(&mut life.close, status),
         SectionKind::Recreate => section.set(&mut life.recreate, status),

@@ -39,7 +39,7 @@ impl Outcome {
         let wrong: Vec<_> = judgement.violations.iter().filter(is_wrong).collect();
         match &wrong[..] {
             _ if report.lives.iter().any(says_so) => Self::Detected,
-            [] if is_known && report.lives.iter().any(|life| life.is_kept_out) => Self::KeptOut,
+            [] if is_known && keeps_out(report) => Self::KeptOut,
             [] if is_known => Self::Harmless,
             [] => Self::Unknown,
             _ if is_broken(RuleId::RecoveryCrashed) => Self::Dies,
@@ -52,6 +52,14 @@ impl Outcome {
             _ => Self::GivenUp,
         }
     }
+}
+
+/// A stray store was made in no life, neither as soon as one had opened the crash image nor when that had freed objects.
+fn keeps_out(report: &HeapReport) -> bool {
+    const OPEN_CRASH_IMAGE: [usize; 4] = [0, 1, 3, 5];
+    let keeps_out = |life: &Life| life.is_kept_out && (life.free_all.is_none() || life.stays_kept_out);
+    let mut lives = OPEN_CRASH_IMAGE.iter().filter_map(|life| report.life(*life));
+    report.life(0).is_some_and(keeps_out) && lives.all(|life| life.open != Some(Status::Ok) || keeps_out(life))
 }
 
 /// Open answered an error, or settling a lazy open, or the allocator's own check.
@@ -138,4 +146,41 @@ fn lost_object(violation: &Violation) -> Option<(Option<u32>, Option<u32>)> {
         Some(slot) => (Some(slot), None),
         None => (None, violation.operation),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stray_store_is_kept_out_where_no_life_makes_it() {
+        let kept = |free_all| Life {
+            open: Some(Status::Ok),
+            is_kept_out: true,
+            free_all,
+            stays_kept_out: free_all.is_some(),
+            ..Life::default()
+        };
+        let (opened, used) = (kept(None), kept(Some(Status::Ok)));
+        let later = Life { open: Some(Status::Ok), ..Life::default() };
+        let whole = [&opened, &opened, &later, &used, &later, &used, &later].map(Life::clone);
+        let outcome = |lives: &[Life]| {
+            let mut report = HeapReport::parse(&oracle::report::build::ReportBuilder::new().bytes()).expect("a report");
+            report.lives = lives.to_vec();
+            Outcome::of(&report, &Judgement::default(), &Whole::of(report.clone()))
+        };
+        assert!(outcome(&whole) == Outcome::KeptOut);
+        assert!(outcome(&whole[..1]) == Outcome::KeptOut);
+        for (life, made) in [
+            (0, later.clone()),
+            (1, later.clone()),
+            (3, Life { is_kept_out: false, ..used.clone() }),
+            (3, Life { stays_kept_out: false, ..used.clone() }),
+            (5, Life { stays_kept_out: false, ..used.clone() }),
+        ] {
+            let mut lives = whole.clone();
+            lives[life] = made;
+            assert!(outcome(&lives) == Outcome::Harmless, "life {life}");
+        }
+    }
 }
