@@ -97,6 +97,7 @@ def test_error_in_a_matrix_file(faultline: Faultline, tmp_path: Path) -> None:
     assert_one_clear_line(faultline("matrix", "-c", tmp_path / "nosuch"), 2, "nosuch: cannot be read")
 
 
+@pytest.mark.slow
 def test_error_in_an_allocator_file(faultline: Faultline, clone: Path, own_cache: Path) -> None:
     path = clone / "allocators" / "nvm_malloc" / "allocator.toml"
     good = path.read_text()
@@ -174,6 +175,7 @@ def test_a_damaged_trace(faultline: Faultline, own_cache: Path, damage) -> None:
 # ---- targets -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_adapter_without_its_symbol(faultline: Faultline, clone: Path, own_cache: Path) -> None:
     path = clone / "allocators" / "nvm_malloc" / "adapter.c"
     good = path.read_text()
@@ -307,6 +309,7 @@ def test_set_up_takes_nothing_from_the_environment_that_it_makes(tmp_path: Path,
     assert "error: cargo was not found" in run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_keeps_results_and_ends_with_3(scripts: Path, tmp_path: Path, sent: signal.Signals) -> None:
     command = [

@@ -26,6 +26,7 @@ def clone(tmp_path: Path, root: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_key_depends_on_all_that_matters_and_on_no_path(cache: Cache, root: Path, clone: Path) -> None:
     def adapter_key(root: Path, mutant: str | None = None, flush: Flush = "clwb") -> str:
         return build.build_adapter(root, cache, find_allocator(root, "nvm_malloc"), mutant, flush).key
@@ -52,6 +53,7 @@ def test_key_parts_do_not_run_into_each_other() -> None:
     assert key_of("ab", "c") != key_of("a", "bc")
 
 
+@pytest.mark.slow
 def test_a_second_build_compiles_nothing(cache: Cache, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     allocator = find_allocator(root, "nvm_malloc")
     first = build.build_adapter(root, cache, allocator, None, "clwb")
@@ -68,6 +70,7 @@ def compiled_and_known(cache: Cache) -> tuple[int, int]:
     return counts["cache_miss"], counts["direct_cache_hit"] + counts["preprocessed_cache_hit"]
 
 
+@pytest.mark.slow
 def test_of_a_mutant_only_what_it_changes_is_compiled(
     cache: Cache, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,6 +127,7 @@ def test_a_changed_source_is_no_longer_one_of_the_clean_build(root: Path, cache:
     assert b"changed" in second.path.read_bytes()
 
 
+@pytest.mark.slow
 def test_with_another_assembler_everything_is_compiled_again(
     cache: Cache, clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +145,7 @@ def test_with_another_assembler_everything_is_compiled_again(
     assert compiled_and_known(cache) == (2 * sources, 0)
 
 
+@pytest.mark.slow
 def test_a_header_that_hides_another_one_is_seen(cache: Cache, clone: Path, tmp_path: Path) -> None:
     allocator = find_allocator(clone, "nvmalloc")
     build.build_adapter(clone, cache, allocator, None, "clwb")
@@ -153,6 +158,7 @@ def test_a_header_that_hides_another_one_is_seen(cache: Cache, clone: Path, tmp_
     assert hidden.path.read_bytes() == anew.path.read_bytes()
 
 
+@pytest.mark.slow
 def test_two_clones_build_the_same_bytes(tmp_path: Path, root: Path, clone: Path) -> None:
     here = build.build_adapter(root, Cache(tmp_path / "a"), find_allocator(root, "nvm_malloc"), None, "clwb")
     there = build.build_adapter(clone, Cache(tmp_path / "b"), find_allocator(clone, "nvm_malloc"), None, "clwb")
@@ -160,6 +166,7 @@ def test_two_clones_build_the_same_bytes(tmp_path: Path, root: Path, clone: Path
     assert here.path.read_bytes() == there.path.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_source_that_does_not_compile_is_bad_input_and_leaves_no_entry(clone: Path, cache: Cache) -> None:
     with (clone / "allocators/nvm_malloc/adapter.c").open("a") as file:
         file.write("int broken = nosuch;\n")

@@ -206,6 +206,7 @@ def test_an_environment_of_another_shape_is_refused(tmp_path: Path) -> None:
 MADE = ("adapter.so", "runner")
 
 
+@pytest.mark.slow
 def test_a_cell_has_the_same_result_in_a_cache_of_another_version(
     faultline: Faultline, root: Path, tmp_path: Path
 ) -> None:

@@ -209,6 +209,7 @@ def test_jobs_are_of_this_process(faultline: Faultline) -> None:
     assert_one_clear_line(faultline("matrix", "--cluster", "local:2", "--jobs", "2"), 2, "--jobs", "--cluster")
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_not_there(faultline: Faultline, tmp_path: Path) -> None:
     run = faultline("matrix", "--cluster", "tcp://127.0.0.1:1", "--out", tmp_path / "out")
     assert_one_clear_line(run, 3, "tcp://127.0.0.1:1: no scheduler answers there", "dask scheduler")

@@ -56,6 +56,7 @@ def completed(folder: Path, *words: str) -> list[str]:
     return [line.removeprefix("plain,").rstrip(",") for line in run.stdout.split()]
 
 
+@pytest.mark.slow
 def test_a_shell_completes_names(root: Path, tmp_path: Path) -> None:
     """Of the project's allocators, too, and by the path of one."""
     (tmp_path / "faultline.toml").write_text('version = 1\nallocators = ["mine"]\n')

@@ -241,6 +241,7 @@ def folder(path: Path, *results: CellResult) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_two_folders_are_compared(faultline: Faultline, tmp_path: Path) -> None:
     before, after = folder(tmp_path / "a", cell()), folder(tmp_path / "b", cell(FOUND))
     run = faultline("report", "--compare", before, after)
@@ -285,6 +286,7 @@ def refused(faultline: Faultline, path: Path, good: Path, *said: str) -> None:
         assert_one_clear_line(faultline("report", "--compare", *pair), 2, str(path), *said)
 
 
+@pytest.mark.slow
 def test_what_is_no_campaign_is_one_line(faultline: Faultline, tmp_path: Path) -> None:
     good = folder(tmp_path / "good", cell())
     refused(faultline, tmp_path / "nosuch", good, "is not there", "faultline matrix --out DIR")
@@ -300,6 +302,7 @@ def test_what_is_no_campaign_is_one_line(faultline: Faultline, tmp_path: Path) -
     refused(faultline, tmp_path / ("a" * 5000), good, "cannot be read: File name too long")
 
 
+@pytest.mark.slow
 def test_results_of_another_version_are_one_line(faultline: Faultline, tmp_path: Path) -> None:
     good, other = folder(tmp_path / "good", cell()), folder(tmp_path / "other", cell())
     with sqlite3.connect(other / "results.sqlite") as connection:

@@ -93,6 +93,7 @@ def test_the_hint_names_the_option_that_sets_the_limit(why: str, option: str) ->
     assert reason.next.startswith(f"raise {option}; ")
 
 
+@pytest.mark.slow
 def test_the_command_says_so(faultline: Faultline, tmp_path: Path) -> None:
     words = ["run", "nvmalloc", "-w", "smoke", "--recoveries", "3", "--out", tmp_path]
     run = faultline(*words)
@@ -125,6 +126,7 @@ def explored(faultline: Faultline, *words: str) -> dict[str, Any]:
     return dict(cell["certificate"])
 
 
+@pytest.mark.slow
 def test_creation_can_be_left_out_or_be_all(faultline: Faultline) -> None:
     whole = explored(faultline, "-w", "ace:1:1")
     workload = explored(faultline, "-w", "ace:1:1", "--start", "workload")
@@ -136,6 +138,7 @@ def test_creation_can_be_left_out_or_be_all(faultline: Faultline) -> None:
     assert "without" not in whole["covers"] + creation["covers"]
 
 
+@pytest.mark.slow
 def test_exploration_may_begin_late_in_the_workload(faultline: Faultline) -> None:
     """smoke: create, some operations, close, open."""
     workload = explored(faultline, "-w", "smoke", "--start", "workload")

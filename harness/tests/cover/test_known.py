@@ -237,6 +237,7 @@ def test_a_file_that_is_read_only_is_said_before_anything_runs(tmp_path: Path, m
         options.KnownFiles(None, None, path).read([])
 
 
+@pytest.mark.slow
 def test_a_second_run_does_not_fail(faultline: Faultline, tmp_path: Path) -> None:
     run = ("run", "nvm_malloc", "-w", "smoke", "--mutant", "MISSING_FLUSH_IDLE")
     path = tmp_path / "baseline.json"

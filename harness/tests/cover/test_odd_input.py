@@ -138,6 +138,7 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count", [EACH_TIME, pytest.param(NIGHTLY, marks=pytest.mark.nightly)], ids=["each time", "nightly"]
 )

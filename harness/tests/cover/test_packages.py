@@ -67,6 +67,7 @@ def test_a_missing_library_is_bad_input_in_one_line(project: Path, root: Path, f
         assert_one_clear_line(run, 2, f"{path}: build.packages: expected toy < 2, found version 2.0", "make setup")
 
 
+@pytest.mark.slow
 def test_what_asks_for_nothing_is_built_and_the_other_is_named(project: Path, root: Path, faultline: Faultline) -> None:
     ask_for(project, root, "nosuch >= 1")
     run = faultline("build", "--cache", root / ".faultline", cwd=project)

@@ -84,6 +84,7 @@ def sharded(tmp_path: Path, results: list[CellResult], count: int, name: str = "
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 8])
 def test_merged_shards_are_what_one_machine_gives(faultline: Faultline, tmp_path: Path, count: int) -> None:
     """8: three of the shards have no cell."""
@@ -107,6 +108,7 @@ def test_merged_shards_are_what_one_machine_gives(faultline: Faultline, tmp_path
     assert faultline("report", "--compare", whole, tmp_path / "out").returncode == 0
 
 
+@pytest.mark.slow
 def test_shards_that_do_not_make_a_matrix_are_one_line(faultline: Faultline, tmp_path: Path) -> None:
     """Nothing is written before all of them are in order."""
     one, two, three = sharded(tmp_path, samples.campaign(), 3)
@@ -129,6 +131,7 @@ def test_shards_that_do_not_make_a_matrix_are_one_line(faultline: Faultline, tmp
     assert_one_clear_line(faultline("merge"), 2, "DIR")
 
 
+@pytest.mark.slow
 def test_a_shard_that_was_cut_is_one_line(faultline: Faultline, tmp_path: Path) -> None:
     one, two = sharded(tmp_path, samples.campaign(), 2)
     for change in (

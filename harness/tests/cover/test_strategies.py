@@ -54,6 +54,7 @@ def test_the_default_follows_loads(engine: Engine) -> None:
     assert [name for name, strategy in strategies(engine).items() if strategy.follows_loads] == [DEFAULT_STRATEGY]
 
 
+@pytest.mark.slow
 def test_every_command_refuses_a_strategy_in_the_same_words(
     faultline: Faultline, engine: Engine, refusal: str, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def test_a_tracer_that_is_not_installed_is_one_line(
     assert "error: the program of this tracer was not found on PATH\nhint: install it\n" in said
 
 
+@pytest.mark.slow
 def test_wear_is_counted_by_the_chosen_tracer_if_it_can(capsys: pytest.CaptureFixture[str], toy: Toy) -> None:
     assert main(["wear", "glibc", "--ops", "8", "--tracer", "toy"]) == 2
     assert "error: tracer toy does not count writes\nhint: leave --tracer out" in capsys.readouterr().err

@@ -75,6 +75,7 @@ def explored(cell: PreparedCell, patience: int | None = 0) -> Heard:
     return heard
 
 
+@pytest.mark.slow
 def test_what_ends_soon_is_explored_whole_as_it_is(root: Path, workshop: Workshop) -> None:
     cell = cell_with(root, workshop, "MISSING_FENCE_RING")
     as_it_is = explored(cell, patience=None)
@@ -85,6 +86,7 @@ def test_what_ends_soon_is_explored_whole_as_it_is(root: Path, workshop: Worksho
     assert impatient.recoveries < as_it_is.certificate.recoveries
 
 
+@pytest.mark.slow
 def test_two_bugs_at_once_are_both_reported(root: Path, workshop: Workshop) -> None:
     right = explored(cell_with(root, workshop))
     assert (right.certificate.complete, right.certificate.behind) == (True, [])
@@ -109,6 +111,7 @@ def test_two_bugs_at_once_are_both_reported(root: Path, workshop: Workshop) -> N
         assert own is not None or set(explanation.repair.of) == set(repaired), "mended by those of others"
 
 
+@pytest.mark.slow
 def test_what_is_found_behind_a_repair_is_a_state_of_the_source_as_it_is(
     root: Path, workshop: Workshop, tmp_path: Path
 ) -> None:
@@ -125,6 +128,7 @@ def test_what_is_found_behind_a_repair_is_a_state_of_the_source_as_it_is(
     assert finding.position in {one.position for one in replayed.findings}
 
 
+@pytest.mark.slow
 def test_a_store_that_no_flush_and_no_fence_mends_is_not_told_apart(root: Path, workshop: Workshop) -> None:
     """Two stores the wrong way round: each repair is tried, the finding comes back, and the exploration ends all the same."""
     heard = explored(cell_with(root, workshop, "MAGIC_NOT_LAST"))

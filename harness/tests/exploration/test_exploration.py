@@ -186,6 +186,7 @@ def engine(scripts: Path, tmp_path: Path) -> Engine:
 Explore = Callable[[Toy], Explored]
 
 
+@pytest.mark.slow
 def test_random_traces_are_explored_completely(engine: Engine) -> None:
     rules: set[str] = set()
     clean = 0
@@ -206,6 +207,7 @@ def test_random_traces_are_explored_completely(engine: Engine) -> None:
     assert 0 < clean < SEEDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["pairwise", "pairwise-3"])
 def test_pairwise_finds_the_bugs_of_few_lines(engine: Engine, strategy: str) -> None:
     """Each of the toy's bugs needs two lines at most; which of them are broken together is not covered."""
@@ -224,6 +226,7 @@ def test_pairwise_finds_the_bugs_of_few_lines(engine: Engine, strategy: str) -> 
     assert fewer > 0
 
 
+@pytest.mark.slow
 def test_complete_finds_what_all_states_show(engine: Engine) -> None:
     """The same rules are broken at the same first crash positions."""
     for seed in range(SEEDS):
@@ -237,6 +240,7 @@ def test_complete_finds_what_all_states_show(engine: Engine) -> None:
         assert found.verdict == ("fail" if expected.seen else "pass"), seed
 
 
+@pytest.mark.slow
 def test_complete_finds_what_all_states_show_under_every_model(engine: Engine) -> None:
     """What the engine assumes under a model is said; what it explores is what exhaustive explores."""
     models = json.loads(subprocess.check_output([engine.path, "lists"]))["models"]
@@ -254,6 +258,7 @@ def test_complete_finds_what_all_states_show_under_every_model(engine: Engine) -
     assert failing["px86"] >= failing["px86-returned"]
 
 
+@pytest.mark.slow
 def test_findings_of_complete_replay(engine: Engine) -> None:
     replayed = 0
     for seed in range(SEEDS):
@@ -290,6 +295,7 @@ def test_a_limit_of_memory_is_a_bound_that_is_said(engine: Engine) -> None:
     assert certificate["peak_memory_bytes"] > 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [{"recoveries": 1}, {"recoveries": 7}, {"time_s": 0.0}])
 @pytest.mark.parametrize("strategy", [COMPLETE, {"strategy": "exhaustive"}], ids=["complete", "exhaustive"])
 def test_an_exploration_that_was_stopped_goes_on(
@@ -371,6 +377,7 @@ def test_a_large_budget_is_shared_by_nobody(engine: Engine) -> None:
         assert {**shared.certificate, **OF_THE_RUN} == {**whole.certificate, **OF_THE_RUN}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [{"recoveries": 9}, {"recoveries": 31}, {"time_s": 0.0}])
 def test_what_operations_left_is_what_an_exploration_goes_on_with(engine: Engine, budget: dict[str, float]) -> None:
     """Each crash position once, and the findings of one exploration."""
@@ -601,6 +608,7 @@ def test_a_recovery_that_is_not_deterministic_is_unknown(engine: Engine) -> None
     )
 
 
+@pytest.mark.slow
 def test_tokens_replay_to_what_was_found(engine: Engine) -> None:
     replayed = 0
     for seed in range(SEEDS):
@@ -611,6 +619,7 @@ def test_tokens_replay_to_what_was_found(engine: Engine) -> None:
     assert replayed > SEEDS / 2
 
 
+@pytest.mark.slow
 def test_the_smallest_crash_state_shows_the_same_finding(engine: Engine) -> None:
     """In a replay of its own, too: what the search probed before leaves nothing behind."""
     shrunk = 0
@@ -690,6 +699,7 @@ def forgotten() -> Toy:
     return toy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
     [COMPLETE, {"strategy": "exhaustive"}, {"strategy": "prefix"}],
@@ -905,6 +915,7 @@ def further_journal(seed: int) -> Toy:
     return toy
 
 
+@pytest.mark.slow
 def test_what_is_passed_by_shows_nothing_in_recoveries(engine: Engine, tmp_path: Path) -> None:
     """Without a flush or a fence, compared with what was explored with it, and with nothing: the same new outcomes."""
     news = set()
@@ -923,6 +934,7 @@ def test_what_is_passed_by_shows_nothing_in_recoveries(engine: Engine, tmp_path:
     assert news >= {("pass", False), ("pass", True), ("fail", True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", [1, 2, 3])
 def test_crashes_in_recoveries_are_explored_as_brute_force_does(engine: Engine, nested: int) -> None:
     """Of as many of them: what the last toy forgets takes two, or a second recovery of the whole probe."""
@@ -936,6 +948,7 @@ def test_crashes_in_recoveries_are_explored_as_brute_force_does(engine: Engine, 
     assert broken[-1] == (nested > 1)
 
 
+@pytest.mark.slow
 def test_what_a_second_crash_shows_replays(engine: Engine) -> None:
     replayed = 0
     for seed in range(NESTED_SEEDS):
@@ -946,6 +959,7 @@ def test_what_a_second_crash_shows_replays(engine: Engine) -> None:
     assert replayed > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", [1, 2])
 def test_the_crashes_before_a_later_one_are_told(engine: Engine, nested: int) -> None:
     """By an exploration, by the token's replay, and of the shrunk token."""
@@ -1104,6 +1118,7 @@ def test_each_crash_of_a_witness_is_as_small_as_it_can_be(engine: Engine) -> Non
     assert ("FL014", shrunk.finding["message"]) in engine.replay(toy, shrunk.finding["token"])
 
 
+@pytest.mark.slow
 def test_a_witness_of_two_crashes_that_is_smallest_stays(engine: Engine) -> None:
     shrunk = 0
     for seed in range(NESTED_SEEDS):

@@ -428,6 +428,7 @@ def test_random_heaps_of_several_files_are_seen_as_they_are(bench: Bench) -> Non
     assert images > 40 * SEEDS
 
 
+@pytest.mark.slow
 def test_complete_sees_what_exhaustive_sees_of_several_files(bench: Bench) -> None:
     hooked = str(build_adapter(bench.root, bench.cache, bench.allocator, "MANGLE", "clwb", is_hooked=True).path)
     for seed in range(SEEDS):
@@ -470,6 +471,7 @@ def test_a_recovery_that_reads_the_clock_is_unknown(bench: Bench) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_recovery_with_loads_past_the_hooks_is_explored_under_the_tracer(bench: Bench) -> None:
     verdict, certificate = explored(bench, "LOADS_PAST_HOOKS")
     assert (verdict, certificate["strategy"], certificate["complete"]) == ("pass", "complete", True)
@@ -518,6 +520,7 @@ def test_contents_may_come_later_where_the_contract_says_so(bench: Bench) -> Non
     assert bench.rules("FILL_AFTER", contract={"fill": "after"}) == set()
 
 
+@pytest.mark.slow
 def test_where_a_recovery_dies_is_told(bench: Bench) -> None:
     """A token's replay and a shrunk witness say it, too."""
     short = "workload 1\nslots 4\ncase\nallocate 0 5000\nreallocate 0 100\n"

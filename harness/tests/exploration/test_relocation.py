@@ -61,6 +61,7 @@ def test_a_lost_store_breaks_its_own_rule_there_too(faultline: Faultline, worklo
     assert "FL015" not in {finding["rule"] for finding in cell["findings"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("promise", "capability", "rules"), [(True, True, ["FL015"]), (False, True, []), (True, False, [])]
 )
@@ -84,6 +85,7 @@ def test_it_is_judged_where_the_contract_promises_it_and_the_adapter_can(
     assert ("FL015" in cell["certificate"]["rules_judged"]) == (promised(cell) == [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hint", ["0x100000000000", "0x7e0000000000"], ids=["low", "near the end of addresses"])
 def test_there_is_room_for_other_addresses_wherever_a_heap_is_made(
     faultline: Faultline, root: Path, tmp_path: Path, workload: Path, hint: str
@@ -96,6 +98,7 @@ def test_there_is_room_for_other_addresses_wherever_a_heap_is_made(
     assert "FL015" in cell["certificate"]["rules_judged"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alignment", "rules"), [(4096, {"FL015"}), (65536, set()), (1 << 30, set())])
 def test_an_allocator_that_holds_at_multiples_of_an_alignment_says_so(
     faultline: Faultline, root: Path, tmp_path: Path, workload: Path, alignment: int, rules: set[str]
@@ -110,6 +113,7 @@ def test_an_allocator_that_holds_at_multiples_of_an_alignment_says_so(
     assert "FL015" in cell["certificate"]["rules_judged"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("define", "engine", "broken"),
     [
@@ -134,6 +138,7 @@ def test_an_address_of_code_in_pm_is_found_and_its_token_shows_it_again(
     assert "with its code at another address" in again.stdout
 
 
+@pytest.mark.slow
 def test_an_adapter_that_does_not_map_where_it_is_told_to_is_named(
     faultline: Faultline, root: Path, tmp_path: Path
 ) -> None:

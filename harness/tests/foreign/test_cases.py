@@ -92,6 +92,7 @@ def test_cases_have_names_of_their_own() -> None:
     assert set(names) >= set(EACH_TIME.split())
 
 
+@pytest.mark.slow
 def test_a_recovery_that_believes_a_file_outside_of_its_heap_is_never_green(
     ask: Callable[[Case], Answer], tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_recovery_that_believes_a_file_outside_of_its_heap_is_never_green(
     assert any(f"an earlier run made {side}" in reason for reason in reasons("SECOND"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["traced", "isolated"])
 def test_a_recovery_that_hangs_when_the_time_is_over_is_unknown(ask: Callable[[Case], Answer], engine: str) -> None:
     """Asleep for 5 s it would hang (FL002); it has less."""
@@ -127,6 +129,7 @@ def test_a_recovery_that_hangs_when_the_time_is_over_is_unknown(ask: Callable[[C
     assert [reason for reason in reasons if "2 s limit" in str(reason) or "the time that was asked for" in str(reason)]
 
 
+@pytest.mark.slow
 def test_what_a_target_says_drives_no_terminal(
     ask: Callable[[Case], Answer], capsys: pytest.CaptureFixture[str]
 ) -> None:

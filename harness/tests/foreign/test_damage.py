@@ -67,6 +67,7 @@ def test_each_kind_of_damage_is_done_and_what_becomes_of_it_is_counted(damage: D
     assert (report["broken"], report["why_unknown"]) == ([], [])
 
 
+@pytest.mark.slow
 def test_objects_are_left_alone_also_where_the_allocator_copied_them(damage: Damage) -> None:
     """A reallocation did. No other bytes of the allocator lie where objects do."""
     names = [one["name"] for one in damage("", "--at-most", "100000")["damages"] if one["kind"] == "bit-flip"]
@@ -111,6 +112,7 @@ def test_an_allocator_can_promise_to_keep_stray_stores_out(damage: Damage, way: 
     assert {one["kind"] for one in report["broken"]} == (set() if way else {"open-stray-store"})
 
 
+@pytest.mark.slow
 def test_a_heap_of_which_nothing_can_be_allocated_any_more_is_not_isolated(damage: Damage) -> None:
     """Of 0x50 a word is loaded by allocations alone."""
     report = damage("GATED", "--at-most", "100000", isolates=("bit-flip",), code=1)
@@ -126,6 +128,7 @@ def test_a_kind_that_is_promised_and_is_none_is_said(damage: Damage) -> None:
     assert report["why_unknown"] == ["bitflip is promised, and there is no such kind of damage"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("defines", "at_most", "outcome", "rule"), [("SPINS", "40", "hangs", "FL002"), ("ASSERTS", "1000", "dies", "FL001")]
 )
@@ -136,6 +139,7 @@ def test_damage_that_ends_a_recovery_is_told_from_what_it_answers(
     assert {one["rule"] for one in bad} == {rule}
 
 
+@pytest.mark.slow
 def test_one_damage_alone_is_done_again_by_its_name(damage: Damage) -> None:
     report = damage("")
     assert damage("") == report, "the same seed, the same damages"
@@ -166,6 +170,7 @@ def test_a_heap_that_is_broken_before_it_is_damaged_is_said(damage: Damage) -> N
     assert last == "cut-file is promised, and no heap had one"
 
 
+@pytest.mark.slow
 def test_the_time_that_is_asked_for_ends_it_and_that_is_said(damage: Damage) -> None:
     """Each hang takes a second."""
     report = damage("SPINS", "--at-most", "100000", "--time", "5", detects=("bit-flip",), code=1)

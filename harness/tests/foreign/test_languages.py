@@ -76,6 +76,7 @@ def answer_of(workshop: Workshop, workload: str = WORKLOAD, **options: Any) -> A
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("between", "verdict"), [("clwb", "pass"), ("nothing", "fail")])
 @pytest.mark.parametrize("flags", ["-O0", "-O3 -march=x86-64-v2", "-Os -flto"])
 def test_c_and_cxx_get_the_right_answer_at_any_optimisation(

@@ -32,6 +32,7 @@ def run(root: Path, scripts: Path, tmp_path: Path) -> Run:
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("defines", "engine"), [("LAZY", "in-process"), ("LAZY BY_THREAD", "traced")])
 def test_a_right_one_passes_with_crashes_in_what_it_leaves_to_later(run: Run, defines: str, engine: str) -> None:
     result = run(defines, nested=1)
@@ -40,6 +41,7 @@ def test_a_right_one_passes_with_crashes_in_what_it_leaves_to_later(run: Run, de
     assert (result.certificate.complete, result.certificate.engine) == (True, engine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("defines", "rule", "message"),
     [
@@ -61,6 +63,7 @@ def test_what_only_a_lazy_open_shows_is_found(run: Run, defines: str, rule: str,
     assert any(message in text for text in messages), [(one.rule, one.message) for one in lazily.findings]
 
 
+@pytest.mark.slow
 def test_a_crash_in_a_piece_that_follows_a_recovery_is_found(run: Run) -> None:
     """No reopen: the first crash comes before any lazy open."""
     without_reopen = LAZILY[: LAZILY.index("reopen")]
@@ -68,6 +71,7 @@ def test_a_crash_in_a_piece_that_follows_a_recovery_is_found(run: Run) -> None:
     assert {finding.rule for finding in run("LAZY LAZY_B_FIRST", without_reopen, nested=1).findings} == {"FL014"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defines", ["FAILS=in_allocate FAILS_FROM=2", "FAILS=in_free FAILS_FROM=1"])
 @pytest.mark.parametrize("how", ["segv", "refuse"])
 def test_what_fails_without_a_crash_is_no_finding_of_a_lazy_recovery(run: Run, defines: str, how: str) -> None:
@@ -76,6 +80,7 @@ def test_what_fails_without_a_crash_is_no_finding_of_a_lazy_recovery(run: Run, d
     assert {finding.rule for finding in result.findings} == {"FL017"}, result.findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "words"), [("segv", "died of SIGSEGV"), ("refuse", "answered error: not today")])
 def test_a_piece_that_fails_in_the_workload_is_told(run: Run, how: str, words: str) -> None:
     result = run(f"LAZY FAILS=in_step FAILS_BY={how}")

@@ -33,6 +33,7 @@ def run(root: Path, scripts: Path, tmp_path: Path) -> Run:
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("defines", "slack_bytes", "message"),
     [
@@ -57,6 +58,7 @@ def test_what_a_few_opens_and_allocations_do_not_show_is_found(
     assert any(re.match(f"in a long life, {message}", finding.message) for finding in result.findings)
 
 
+@pytest.mark.slow
 def test_a_right_allocator_lives_long(run: Run) -> None:
     result = run("PERSIST=clwb", long_lives=100)
     assert result.verdict == "pass"

@@ -25,6 +25,7 @@ def shared_cache(root: Path, tmp_path: Path) -> Path:
     return cache_that_shares_builds(root, tmp_path / ".faultline").folder
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shared_cache")
 def test_the_tutorials_commands_do_what_it_says(root: Path, scripts: Path, tmp_path: Path) -> None:
     text = (root / "docs" / "tutorial.md").read_text()
@@ -53,6 +54,7 @@ def test_the_example_runs_without_the_rights_of_root(scripts: Path, faultline: F
     assert "complete=1/1" in run.stdout
 
 
+@pytest.mark.slow
 def test_a_skeleton_is_a_project_that_says_what_is_missing(faultline: Faultline, tmp_path: Path) -> None:
     made = faultline("new", "bare", "--folder", "pm/faultline", cwd=tmp_path)
     assert made.returncode == 0, made.stderr

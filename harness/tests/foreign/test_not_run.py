@@ -31,6 +31,7 @@ def run(root: Path, scripts: Path, tmp_path: Path) -> Run:
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("store", "what", "advice"),
     [
@@ -50,6 +51,7 @@ def test_an_instruction_that_the_tracer_does_not_know_is_named(run: Run, store: 
     ), result.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "verdict"), [("", "pass"), (" BETWEEN=nothing", "fail")])
 def test_a_recovery_that_the_tracer_cannot_run_goes_on_in_the_next_engine(
     run: Run, capsys: pytest.CaptureFixture[str], more: str, verdict: str
@@ -68,6 +70,7 @@ def test_a_recovery_that_the_tracer_cannot_run_goes_on_in_the_next_engine(
     assert re.search(line, capsys.readouterr().out.replace("\n", " "))
 
 
+@pytest.mark.slow
 def test_the_referee_is_not_asked_of_what_it_cannot_run(run: Run) -> None:
     result = run("LOAD=hint BETWEEN=nothing")
     certificate = result.certificate

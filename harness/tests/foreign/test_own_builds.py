@@ -129,6 +129,7 @@ def repository(root: Path, tmp_path: Path) -> Repository:
     return Repository(root, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bug", "verdict"), [("", "pass"), ("1", "fail")])
 def test_a_bug_behind_a_make_variable_is_found(repository: Repository, bug: str, verdict: str) -> None:
     repository.describe(f"{MAKE} BUG={bug}")
@@ -142,6 +143,7 @@ def test_a_bug_behind_a_make_variable_is_found(repository: Repository, bug: str,
     assert repository.files() == before
 
 
+@pytest.mark.slow
 def test_a_shared_library_of_its_own_build_gets_the_right_answer(repository: Repository) -> None:
     repository.describe(f"{MAKE} libways.so BUG=1", outputs='"../libways.so*"')
     answer = answer_of(repository.workshop, SHORT)
@@ -181,6 +183,7 @@ def test_places_of_recovery_in_a_shared_library_with_hooks_are_named(repository:
         assert (finding.read.function, finding.read.file) == ("load_plain", "src/loads.h")
 
 
+@pytest.mark.slow
 def test_calls_that_leave_a_shared_library_with_hooks_are_seen(repository: Repository) -> None:
     library_that_is_called(repository, "zlib")
     answer = answer_of(repository.workshop, SHORT)
@@ -189,6 +192,7 @@ def test_calls_that_leave_a_shared_library_with_hooks_are_seen(repository: Repos
     assert re.search(r"load_zlib \(.*loads\.h:\d+\), libways\.so\.1\+0x[0-9a-f]+: a call of crc32", why), why
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["libways.a", "libways.so"])
 def test_an_object_without_hooks_is_no_secret(repository: Repository, output: str) -> None:
     """A Makefile that compiles one file past $CC. Whatever that loads, no hook announces it, so the tracer sees to all."""
@@ -206,6 +210,7 @@ def test_an_object_without_hooks_is_no_secret(repository: Repository, output: st
     assert (answer.verdict, certificate.complete) == ("fail", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stripped", [False, True])
 def test_an_object_without_hooks_is_no_secret_when_it_is_gone(repository: Repository, is_stripped: bool) -> None:
     """Nor in a library without symbols."""
@@ -220,6 +225,7 @@ def test_an_object_without_hooks_is_no_secret_when_it_is_gone(repository: Reposi
     assert re.fullmatch(part, certificate.engine_why or ""), certificate.engine_why
 
 
+@pytest.mark.slow
 def test_an_object_without_hooks_is_no_secret_beside_one_that_has_some(repository: Repository) -> None:
     """Two objects linked into one: that has hooks, and a part without them."""
     past = "src/more.o: src/more.c src/adapter.o\n\tgcc -O1 -fPIC -c -o $@.o $< && ld -r -o $@ $@.o src/adapter.o && rm $@.o\n"
@@ -247,6 +253,7 @@ def test_a_library_that_has_hooks_everywhere_is_believed(repository: Repository,
     assert "__divti3" not in symbols(built.path.with_name("libways.so.1")), "the compiler's part is in it"
 
 
+@pytest.mark.slow
 def test_a_program_is_no_adapter(repository: Repository) -> None:
     """Static or not, and whatever its name is."""
     for flags, name in (("-static", "selftest"), ("-pie", "selftest"), ("-static", "selftest.so")):
@@ -268,6 +275,7 @@ def symbols(path: Path) -> str:
     return subprocess.run(["nm", "--undefined-only", path], capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_only_builds_with_hooks_have_hooks(repository: Repository) -> None:
     hooks = "fl_hook_instruction", "__tsan_read8", "__wrap_memcpy", "__tsan_atomic64_fetch_add"
     plain, hooked = symbols(repository.built().path), symbols(repository.built(is_hooked=True).path)
@@ -278,6 +286,7 @@ def test_only_builds_with_hooks_have_hooks(repository: Repository) -> None:
     assert all(hook in library for hook in hooks)
 
 
+@pytest.mark.slow
 def test_an_archive_may_have_the_adapter(repository: Repository) -> None:
     repository.write("src/more.c", f"#undef faultline_adapter\n{ENTRY}{MORE}")
     repository.write("faultline/entry.c", "extern int nothing;\n")
@@ -296,6 +305,7 @@ def test_names_are_those_of_the_repository(repository: Repository, tmp_path: Pat
     assert [word for word in recipe.arguments if word.startswith("-I")] == ["-I../include", "-Isrc", f"-I{tmp_path}"]
 
 
+@pytest.mark.slow
 def test_sources_beside_the_project_are_built_and_nothing_else_of_the_folder_around_them(
     repository: Repository, tmp_path: Path
 ) -> None:
@@ -329,6 +339,7 @@ def test_a_source_outside_of_the_repository_is_bad_input(repository: Repository,
         repository.built()
 
 
+@pytest.mark.slow
 def test_commits_are_built_by_the_command_of_their_own(repository: Repository, tmp_path: Path) -> None:
     repository.describe(f"{MAKE} BUG=1", more="")
     checkout = tmp_path / "checkout"
@@ -460,6 +471,7 @@ ar rcs libways.a adapter.o more.o part.o
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_hooked", [False, True])
 def test_the_compilers_are_what_a_configure_script_expects(repository: Repository, is_hooked: bool) -> None:
     repository.write("configure", CONFIGURE)
@@ -494,6 +506,7 @@ executable('selftest', 'src/selftest.c', link_with: ways)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("meson") is None or shutil.which("ninja") is None, reason="meson is not installed")
 def test_meson_builds_it(repository: Repository) -> None:
     """Its archive is a thin one: it names the objects, and does not hold them."""
@@ -526,6 +539,7 @@ TESTS = selftest
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("autoreconf") is None, reason="autoconf is not installed")
 @pytest.mark.skipif(shutil.which("automake") is None, reason="automake is not installed")
 @pytest.mark.skipif(shutil.which("libtoolize") is None, reason="libtool is not installed")
@@ -584,6 +598,7 @@ def test_keys_that_do_not_fit_are_bad_input(repository: Repository, before: str,
         repository.built()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["libways.a", "libways.so", "libways.so.1"])
 def test_a_prebuilt_library_is_enough(repository: Repository, name: str) -> None:
     def prebuild(*arguments: str) -> None:
@@ -657,6 +672,7 @@ __attribute__((visibility("default"))) const struct fl_adapter *faultline_adapte
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["in-process", "traced"])
 def test_the_target_has_its_environment_everywhere(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, engine: str

@@ -59,6 +59,7 @@ def explored(cell: PreparedCell) -> Answer:
     return answer
 
 
+@pytest.mark.slow
 def test_an_allocation_and_a_free_are_explored_whole(prepared: Prepare) -> None:
     answer = explored(prepared("pmdk", "short", SHORT, start="workload", probe="first"))
     assert (answer.verdict, answer.rules) == ("pass", set())
@@ -69,6 +70,7 @@ def test_an_allocation_and_a_free_are_explored_whole(prepared: Prepare) -> None:
     assert "first part" in not_judged["FL012"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_logged", [True, False])
 def test_a_transaction_that_logs_what_it_overwrites_is_right_and_one_that_does_not_is_found(
     root: Path, scripts: Path, tmp_path: Path, is_logged: bool

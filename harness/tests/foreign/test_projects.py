@@ -39,6 +39,7 @@ def test_a_project_is_found_upwards(repository: Path, root: Path) -> None:
     assert project.allocator("nvm_malloc").root == str(root), "what is built in has its name everywhere"
 
 
+@pytest.mark.slow
 def test_a_cell_is_green_and_names_revision_and_files_of_the_repository(repository: Path, faultline: Faultline) -> None:
     run = faultline("run", "own", "--json", cwd=repository / FOLDER)  # the workload is an option of faultline.toml
     assert run.returncode == 0, run.stderr
@@ -56,6 +57,7 @@ def test_a_cell_is_green_and_names_revision_and_files_of_the_repository(reposito
     assert f"({FOLDER}/adapter.c:" in red.stdout
 
 
+@pytest.mark.slow
 def test_an_allocator_is_named_by_its_path_and_later_by_its_name(
     root: Path, repository: Path, faultline: Faultline, tmp_path: Path
 ) -> None:
@@ -69,6 +71,7 @@ def test_an_allocator_is_named_by_its_path_and_later_by_its_name(
     assert_one_clear_line(other, 2, "unknown allocator 'nosuch'")
 
 
+@pytest.mark.slow
 def test_a_matrix_of_the_project_is_run(repository: Path, faultline: Faultline) -> None:
     run = faultline("matrix", cwd=repository / FOLDER)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -76,6 +79,7 @@ def test_a_matrix_of_the_project_is_run(repository: Path, faultline: Faultline) 
     assert (repository / "reports" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_bisect_mutate_and_trace_work_in_the_repository(repository: Path, faultline: Faultline) -> None:
     bisected = faultline("bisect", "own", "--good", "good", "--bad", "worse", "-w", "smoke", cwd=repository)
     assert bisected.returncode == 0, bisected.stderr

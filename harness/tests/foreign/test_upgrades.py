@@ -55,6 +55,7 @@ def name_upgrade(place: Path, folder: str) -> None:
     path.write_text(path.read_text().replace("[contract]", f'upgrade = "{folder}"\n\n[contract]'))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["in-process", "traced"])
 def test_a_right_upgrade_passes_with_crashes_in_it(run: Run, engine: str) -> None:
     cell = run("NEWER", "--nested", "1", "--replay-engine", engine)
@@ -63,6 +64,7 @@ def test_a_right_upgrade_passes_with_crashes_in_it(run: Run, engine: str) -> Non
     assert cell["certificate"]["later_positions"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["in-process", "traced"])
 def test_an_upgrade_that_says_too_early_that_it_is_done_is_found(run: Run, engine: str) -> None:
     words = ("--nested", "1", "--replay-engine", engine)
@@ -71,6 +73,7 @@ def test_an_upgrade_that_says_too_early_that_it_is_done_is_found(run: Run, engin
     assert "it is in no version" in findings[0]["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("newer", "rule", "message"),
     [
@@ -88,6 +91,7 @@ def test_what_the_other_build_makes_of_a_heap_is_judged(run: Run, newer: str, ru
     assert any(re.search(message, finding["message"]) for finding in findings)
 
 
+@pytest.mark.slow
 def test_each_build_has_its_own_library_of_one_name(run: Run, place: Path) -> None:
     """In twins, too: the newer one refuses each heap of the older."""
     for name, version in (("ways", 0), ("newer", 1)):
@@ -104,6 +108,7 @@ def test_each_build_has_its_own_library_of_one_name(run: Run, place: Path) -> No
     assert [one for one in findings if one["rule"] == "FL017" and "made by an old library" in one["message"]]
 
 
+@pytest.mark.slow
 def test_the_same_sources_with_other_flags_recover_the_heap(run: Run, place: Path) -> None:
     path = add_build(place, "newer", "")
     path.write_text(path.read_text().replace("flags = []", 'flags = ["-O3"]'))
@@ -111,6 +116,7 @@ def test_the_same_sources_with_other_flags_recover_the_heap(run: Run, place: Pat
     assert (cell["verdict"], cell["certificate"]["complete"]) == ("pass", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("newer", "said"),
     [

@@ -50,6 +50,7 @@ def rules_of(result: CellResult) -> set[str]:
     return {finding.rule for finding in result.findings}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("defines", "operation", "how", "function"),
     [
@@ -86,6 +87,7 @@ def test_what_a_failed_assertion_prints_is_told(run: Run) -> None:
 PRINTED = "; it printed: about to fail"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("defines", "step", "how", "function", "printed"),
     [
@@ -123,6 +125,7 @@ def test_what_a_crash_did_not_do_is_one_finding_and_none_of_a_crash_state(
     assert not result.certificate.complete
 
 
+@pytest.mark.slow
 def test_what_a_crash_did_is_found_all_the_same(run: Run) -> None:
     assert rules_of(run("FAILS=when_full FAILS_BY=abort BETWEEN=nothing")) == {"FL003", "FL017"}
 
@@ -138,6 +141,7 @@ def test_a_campaign_that_stops_at_the_first_finding_stops_before_any_crash(run: 
 ENDS = 'out_of_memory = "ends"\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["abort", "exit"])
 def test_an_allocator_may_end_the_process_when_it_is_full(run: Run, how: str) -> None:
     full = f"FAILS=when_full FAILS_BY={how}"
@@ -149,11 +153,13 @@ def test_an_allocator_may_end_the_process_when_it_is_full(run: Run, how: str) ->
     assert any("FL012: what follows when memory is out: the process ends" in one for one in said)
 
 
+@pytest.mark.slow
 def test_an_allocator_that_ends_the_process_may_not_do_so_in_recovery(run: Run) -> None:
     full = "FAILS=when_full FAILS_BY=abort"
     assert rules_of(run(f"{full} BETWEEN=nothing", contract=ENDS)) == {"FL003"}
 
 
+@pytest.mark.slow
 def test_a_target_that_fails_under_the_tracer_alone_is_unknown(run: Run) -> None:
     result = run("FAILS=in_free TRACED_ONLY")
     assert (result.verdict, result.findings) == ("unknown", [])
@@ -161,6 +167,7 @@ def test_a_target_that_fails_under_the_tracer_alone_is_unknown(run: Run) -> None
     assert str(result.error).endswith("without the tracer it did not")
 
 
+@pytest.mark.slow
 def test_what_a_target_printed_before_it_left_the_tracer_is_told(run: Run) -> None:
     """A reservation that the tracer has no room for, for instance."""
     result = run("FAILS=in_create FAILS_BY=exit_255 TRACED_ONLY")

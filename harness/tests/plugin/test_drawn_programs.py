@@ -45,6 +45,7 @@ def test_an_adapter_that_can_all_gets_one_kind_at_a_time(program: Program) -> No
     assert eval(repr(program), {"Program": Program}) == program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("is_wanted", "smallest"),
     [

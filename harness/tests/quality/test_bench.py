@@ -79,6 +79,7 @@ def rows(figures: Any, allocator: str) -> list[dict[str, Any]]:
     return [row for row in figures["allocators"] if row["allocator"] == allocator]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allocator", ["glibc", "makalu", "nvm_malloc", "nvmalloc", "pallocator"])
 def test_every_allocator_runs_every_benchmark(figures: Any, allocator: str) -> None:
     assert [row["workload"] for row in rows(figures, allocator)] == ["threadtest", "larson", "prodcon"]
@@ -236,6 +237,7 @@ def test_the_driver_says_what_is_wrong(
     assert len(run.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_complete_exploration_is_measured_for_every_allocator(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     command = [sys.executable, "ci/bench.py", "--tiny", "--out", str(path), "complete"]

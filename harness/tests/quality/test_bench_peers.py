@@ -43,6 +43,7 @@ def run_bench(root: Path, out: Path, *parts: str, **variables: str) -> subproces
 # ---- what is missing -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_said_and_the_rest_is_measured(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
     run = run_bench(root, out, "peers-tracing", "peers-exploring")
@@ -251,6 +252,7 @@ def test_pmreorder_must_have_been_told_what_its_checker_answered() -> None:
         peers.check_said("ReorderFull", ended(1, "", f"{peers.TRACEBACK}\n  File\nKeyError: 'x'\n"), 0)
 
 
+@pytest.mark.slow
 def test_what_lines_may_hold_and_images_are_the_same_states(
     faultline: Faultline, scripts: Path, root: Path, tmp_path: Path
 ) -> None:

@@ -405,6 +405,7 @@ def test_whether_a_function_is_there(function: str, there: bool) -> None:
     assert has_function(b"..set_links\0main\0_ZN2ns4Tree5splitERNS_4LeafE\0split\0", function) == there
 
 
+@pytest.mark.slow
 def test_a_witness_of_a_place_that_is_gone_is_said_before_it_is_explored(
     root: Path, cache: Cache, scripts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,6 +439,7 @@ def test_ends_that_are_not_what_they_are_said_to_be(bisect: Bisect) -> None:
     assert "fails: it has all findings of the bad end" in fails.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("which", "good", "bad"), [("bad", 1, max(BROKEN)), pytest.param("good", min(BROKEN), 20, marks=pytest.mark.slow)]
 )

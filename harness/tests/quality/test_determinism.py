@@ -35,6 +35,7 @@ def test_the_same_seed_gives_the_same_trace(faultline: Faultline, workload: str,
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_trace_does_not_depend_on_where_its_programs_were_built(faultline: Faultline, tmp_path: Path) -> None:
     """So a token from CI replays on the machine of who reads it."""
     command = ("trace", "nvm_malloc", "-w", "smoke", "--json", "--fresh")
@@ -59,6 +60,7 @@ def comparable(text: str) -> Any:
     return document
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_results(faultline: Faultline) -> None:
     first, second = faultline(*MUTANT, "--json"), faultline(*MUTANT, "--json")
     assert first.returncode == second.returncode == 1, first.stderr
@@ -72,6 +74,7 @@ def findings(faultline: Faultline) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_token_replays_to_its_finding(faultline: Faultline, findings: list[dict[str, Any]]) -> None:
     for finding in findings:
         run = faultline("replay", finding["token"], "--json")
@@ -89,6 +92,7 @@ def test_a_replay_says_the_verdict_in_words(faultline: Faultline, findings: list
     assert run.stdout.splitlines()[-1] == "verdict: fail"
 
 
+@pytest.mark.slow
 def test_a_token_of_a_workload_file_replays(faultline: Faultline, tmp_path: Path) -> None:
     path = tmp_path / "mine.workload"
     path.write_text("workload 1\nslots 2\ncase\nallocate 0 64\nallocate 1 2048\n")
@@ -112,6 +116,7 @@ def replayed_in(clone: Path, faultline: Faultline, token: str) -> CompletedProce
     return faultline("replay", token, "--cache", clone / "cache", env={"PYTHONPATH": str(clone / "harness")})
 
 
+@pytest.mark.slow
 def test_a_token_of_another_build_is_refused_before_anything_is_traced(
     faultline: Faultline, findings: list[dict[str, Any]], clone: Path
 ) -> None:

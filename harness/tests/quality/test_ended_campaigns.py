@@ -87,6 +87,7 @@ def end_and_compare(campaigns: Campaigns, place: Path, seeds: range) -> None:
         assert campaigns.ended(place / f"out-{seed}", ends) == campaigns.whole, f"seed {seed}: {ends}"
 
 
+@pytest.mark.slow
 def test_a_campaign_that_was_ended_finds_the_same(scripts: Path, root: Path, tmp_path: Path) -> None:
     end_and_compare(Campaigns(scripts, root, tmp_path, MATRIX, 0), tmp_path, range(3))
 

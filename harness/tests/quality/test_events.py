@@ -33,6 +33,7 @@ def found(faultline: Faultline) -> list[dict[str, Any]]:
     return findings(faultline, "--stop-at-rule", str(MUTANT.expected_rule))
 
 
+@pytest.mark.slow
 def test_the_window_ends_on_both_sides_of_the_crash(found: list[dict[str, Any]]) -> None:
     assert found
     for finding in found:
@@ -65,6 +66,7 @@ def test_the_first_site_is_that_of_the_first_store_that_is_lost(found: list[dict
     assert with_losses
 
 
+@pytest.mark.slow
 def test_replay_shows_the_same_events_as_text(faultline: Faultline, found: list[dict[str, Any]]) -> None:
     [finding] = found[:1]
     run = faultline("replay", finding["token"])

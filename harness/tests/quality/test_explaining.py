@@ -48,6 +48,7 @@ def explained(faultline: Faultline, allocator: str, mutant: str) -> tuple[str, d
     return finding["token"], explanation, explanation["trials"][-1]["text"] if explanation["trials"] else ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("allocator", "mutant", "repair"), MUTANTS)
 def test_the_missing_instruction_is_named_and_tried(
     faultline: Faultline, allocator: str, mutant: str, repair: str
@@ -63,6 +64,7 @@ def test_the_missing_instruction_is_named_and_tried(
     assert again == explanation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("allocator", "mutant", "repair"), LATER_MUTANTS)
 def test_what_a_recovery_lacks_is_named_and_tried(
     faultline: Faultline, allocator: str, mutant: str, repair: str

@@ -48,6 +48,7 @@ def test_each_allocator_has_some() -> None:
     assert min(counts.values()) >= FEWEST, counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("allocator", "mutant", "workload"), BY_SHARE)
 def test_a_second_crash_shows_what_one_does_not(
     faultline: Faultline, allocator: str, mutant: str, workload: str
@@ -72,6 +73,7 @@ def test_one_crash_shows_nothing_of_it(faultline: Faultline, allocator: str, mut
     assert once["certificate"]["later_positions"] == 0
 
 
+@pytest.mark.slow
 def test_what_follows_a_recovery_shows_what_recoveries_alone_do_not(faultline: Faultline) -> None:
     """A ring entry that was replayed stays valid: the next recovery replays it over memory that is an object's by then."""
     cell = ("nvm_malloc", "--workload", "sizes", "--mutant", "REPLAYED_ENTRY_STAYS", "--stop-at-rule", "none")
@@ -80,6 +82,7 @@ def test_what_follows_a_recovery_shows_what_recoveries_alone_do_not(faultline: F
     assert alone["certificate"]["later_positions"] > 0
 
 
+@pytest.mark.slow
 def test_recovery_of_a_clean_allocator_bears_crashes(faultline: Faultline) -> None:
     cell = run(faultline, "nvm_malloc", "--workload", "churn", "--ops", "4", "--nested", "1")
     certificate = cell["certificate"]
@@ -91,6 +94,7 @@ def test_recovery_of_a_clean_allocator_bears_crashes(faultline: Faultline) -> No
     assert certificate["later_positions"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allocator", ["nvm_malloc", "makalu", "nvmalloc", "pallocator"])
 def test_power_may_fail_three_times(faultline: Faultline, allocator: str) -> None:
     """What a third crash may leave is more than what two may, and all of it is explored."""
@@ -102,6 +106,7 @@ def test_power_may_fail_three_times(faultline: Faultline, allocator: str) -> Non
     assert "power fails 2 times more in recoveries" in thrice["certificate"]["covers"]
 
 
+@pytest.mark.slow
 def test_without_what_follows_recoveries_there_are_fewer_crashes(faultline: Faultline) -> None:
     """And the certificate says so."""
     nested = ("nvm_malloc", "--workload", "churn", "--ops", "4", "--nested", "1")
@@ -117,6 +122,7 @@ def test_no_follow_up_is_about_second_crashes(faultline: Faultline) -> None:
     assert_one_clear_line(refused, 2, "--no-follow-up is about second crashes", "give --nested 1, too")
 
 
+@pytest.mark.slow
 def test_what_a_follow_up_left_in_a_graph_is_judged_after_the_next_crash(faultline: Faultline, tmp_path: Path) -> None:
     """Its objects lie in slots behind the graph's, and have no fields."""
     workload = tmp_path / "graph.workload"

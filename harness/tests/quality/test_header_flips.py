@@ -25,6 +25,7 @@ def headers(faultline: Faultline, allocator: str | Path, at_most: int, broken: s
     return dict(kind)
 
 
+@pytest.mark.slow
 def test_the_promises_are_kept(faultline: Faultline) -> None:
     """Harmless: in a word that means nothing while the block is allocated (layout.h)."""
     found = headers(faultline, "nvmalloc", 700, set())
@@ -33,6 +34,7 @@ def test_the_promises_are_kept(faultline: Faultline) -> None:
     assert found["isolated"] == found["tried"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "old", "new", "broken"),
     [

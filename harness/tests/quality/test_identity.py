@@ -57,6 +57,7 @@ def copied(root: Path, place: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_the_same_bug_keeps_its_id(root: Path, scripts: Path, tmp_path: Path) -> None:
     """Under another seed, another workload, and in sources whose lines have moved."""
     here = Workshop(root, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
@@ -82,6 +83,7 @@ def test_the_same_bug_keeps_its_id(root: Path, scripts: Path, tmp_path: Path) ->
     assert moved_warnings != warnings, "the lines of some have moved"
 
 
+@pytest.mark.slow
 def test_the_words_of_an_adapter_are_in_no_id(root: Path, scripts: Path, tmp_path: Path) -> None:
     """Each of its messages is another one, and a baseline holds."""
     here = Workshop(root, Cache(root / ".faultline"), Engine(scripts / "faultline-engine"))
@@ -122,6 +124,7 @@ def test_few_ids_are_new_under_another_seed(root: Path, scripts: Path, tmp_path:
     assert counts["new"] <= MOST_NEW * counts["all"], counts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("allocator", "one", "other"),
     [
@@ -136,6 +139,7 @@ def test_two_bugs_do_not_share_an_id(faultline: Faultline, allocator: str, one: 
     assert not ids(faultline, allocator, one) & ids(faultline, allocator, other)
 
 
+@pytest.mark.slow
 def test_two_bugs_that_lose_nothing_do_not_share_an_id_anywhere(faultline: Faultline) -> None:
     """Each of them leaves a slot wrong in a reallocation, and the next stores of that are the same ones."""
     everything = ("-w", "smoke", "--stop-at-rule", "none")

@@ -70,6 +70,7 @@ def test_a_clean_run_is_that_of_one_worker(root: Path, scripts: Path, jobs: int)
     assert explored.events(jobs) == alone
 
 
+@pytest.mark.slow
 def test_findings_are_those_of_one_worker(root: Path, scripts: Path) -> None:
     """In the same order, seen as often, with the same witnesses."""
     explored = Explored(root, scripts, "MISSING_FENCE_RING")
@@ -92,6 +93,7 @@ def test_behind_the_expected_rule_nothing_counts(root: Path, scripts: Path) -> N
     assert explored.events(2) == alone
 
 
+@pytest.mark.slow
 def test_second_crashes_are_those_of_one_worker(root: Path, scripts: Path) -> None:
     """Of findings, too: what recoveries taught is learned again in each part, by whoever explores it."""
     explored = Explored(root, scripts, "REPLAY_IDLE_FIRST", workload="smoke", nested=1)
@@ -101,6 +103,7 @@ def test_second_crashes_are_those_of_one_worker(root: Path, scripts: Path) -> No
     assert explored.events(2) == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allocator", ["nvm_malloc", "makalu", "nvmalloc", "pallocator"])
 def test_what_people_run_is_that_of_one_worker(root: Path, scripts: Path, allocator: str) -> None:
     """The whole probe and its twins, second crashes: what later stages came to is known from other runs, of other parts, too."""
@@ -111,6 +114,7 @@ def test_what_people_run_is_that_of_one_worker(root: Path, scripts: Path, alloca
     assert explored.events(2) == alone
 
 
+@pytest.mark.slow
 def test_second_crashes_are_complete_with_room_for_a_few_of_them(root: Path, scripts: Path) -> None:
     """What later recoveries loaded is remembered for all crash positions, but for a tenth of it there is no room here: then it is
     forgotten, and some of them run again."""

@@ -20,6 +20,7 @@ def cell(faultline: Faultline, *words: str | Path) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", ["SCAN_FORGETS_KNOWN_RUN", "FREE_IGNORES_SCAN"])
 def test_a_mutant_of_the_scan_passes_where_opens_wait_for_it(
     root: Path, tmp_path: Path, faultline: Faultline, mutant: str
@@ -42,6 +43,7 @@ def by_thread(root: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nested", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_the_scan_may_be_a_threads(faultline: Faultline, by_thread: Path, nested: int) -> None:
     found = cell(faultline, by_thread, "-w", "lazy:smoke", "--nested", str(nested), "--start", "workload")

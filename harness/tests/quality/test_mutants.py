@@ -76,6 +76,7 @@ def rules(cell: dict[str, object]) -> set[str]:
     return {finding["rule"] for finding in cell["findings"]}  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("spec", "strategy"), PAIRS)
 def test_a_strategy_kills_the_mutants_it_is_said_to(faultline: Faultline, spec: CellSpec, strategy: str) -> None:
     options = ["--strategy", strategy, "--samples", str(SAMPLES), "--stop-at-rule", str(spec.expected_rule)]
@@ -99,6 +100,7 @@ def test_the_simple_strategies_are_not_enough(allocator: str, mutants: int, pref
     assert len(survivors["floor"]) >= floor
 
 
+@pytest.mark.slow
 def test_the_clean_allocator_has_findings_under_no_flush_instruction(faultline: Faultline, tmp_path: Path) -> None:
     """A short file of its own: three flush instructions through the whole pipeline."""
     path = tmp_path / "short.workload"

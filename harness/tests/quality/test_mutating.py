@@ -59,6 +59,7 @@ def test_what_recovery_runs_is_explored_with_a_second_crash(faultline: Faultline
     assert set(found["fates"].values()) == {"redundant"}
 
 
+@pytest.mark.slow
 def test_what_nothing_can_tell_is_redundant(faultline: Faultline) -> None:
     """The slots of smoke are used once, so an entry that stays in the ring is replayed and finds its object idle."""
     found = fates(faultline, "flush at nvm_ring_end")
@@ -132,6 +133,7 @@ def test_a_blind_spot_is_found_where_recovery_shows_what_no_rule_minds(root: Pat
     assert first.differences[0].startswith("messages after recovery: the first that differs: before: slots:")
 
 
+@pytest.mark.slow
 def test_what_is_not_clean_yet_is_tried_with_its_baseline(faultline: Faultline, tmp_path: Path) -> None:
     """A build with a known bug stands for it. Without the baseline it is refused."""
     cell = ("nvm_malloc", "-w", "smoke", "--mutant", "MISSING_FENCE_RING")

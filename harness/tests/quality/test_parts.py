@@ -94,6 +94,7 @@ def test_nvm_malloc_survives_crashes_by_its_own_second_opinion(root: Path, tmp_p
     run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, *RECORDED, arguments=("--seeds", str(seeds)))
 
 
+@pytest.mark.slow
 def test_nvm_malloc_survives_lines_that_nobody_flushed(root: Path, tmp_path: Path) -> None:
     tests = [RECORDER, "tests/test_dirty.c"]
     run_nvm_malloc_test(root, tmp_path, tests, "-O2", *SMALL, *RECORDED)
@@ -207,6 +208,7 @@ def test_pallocator_is_a_correct_allocator(root: Path, tmp_path: Path, flags: tu
     assert " 0 failed" in run_pallocator_test(root, tmp_path, ["tests/test_pallocator.cpp"], *flags)
 
 
+@pytest.mark.slow
 def test_pallocators_tree_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
     tests = ["tests/recorded.cpp", "tests/test_tree.cpp"]
     run_pallocator_test(root, tmp_path, tests, *PALLOCATOR_SMALL, *RECORDED)
@@ -271,6 +273,7 @@ def test_nvmalloc_is_a_correct_allocator(root: Path, tmp_path: Path, test: str, 
     assert " 0 failed" in check([build_nvmalloc_test(root, tmp_path, test, *flags)], root)
 
 
+@pytest.mark.slow
 def test_nvmalloc_survives_crashes_by_its_own_second_opinion(root: Path, tmp_path: Path) -> None:
     assert " 0 failed" in check([build_nvmalloc_test(root, tmp_path, "test_crash", "-O2", *RECORDED)], root)
 

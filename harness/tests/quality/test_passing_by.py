@@ -74,10 +74,12 @@ def workshop(root: Path, tmp_path: Path, scripts: Path) -> Workshop:
     return Workshop(root, cache_that_shares_builds(root, tmp_path / "cache"), Engine(scripts / "faultline-engine"))
 
 
+@pytest.mark.slow
 def test_what_is_passed_by_shows_nothing(workshop: Workshop, tmp_path: Path) -> None:
     assert_nothing_is_lost(workshop, tmp_path, ("nvmalloc", "small"), of_recoveries=False, share=SHARE)
 
 
+@pytest.mark.slow
 def test_what_recoveries_lose_is_seen_where_they_pass_by_the_rest(workshop: Workshop, tmp_path: Path) -> None:
     assert_nothing_is_lost(workshop, tmp_path, ("makalu", "small"), of_recoveries=True, share=SHARE)
 

@@ -107,6 +107,7 @@ def noticed(workshop: Workshop, count: int) -> Iterator[Deletion]:
     pytest.fail(f"{count} deletions too few are noticed")
 
 
+@pytest.mark.slow
 def test_a_deleted_flush_or_fence_is_repaired(workshop: Workshop) -> None:
     for deletion in noticed(workshop, 2):
         assert deletion.is_repaired, deletion.line()
