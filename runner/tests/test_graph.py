@@ -206,6 +206,7 @@ GRAPH = """allocate 0 100; allocate 1 200; allocate 2 40; allocate 3 300; alloca
     ; drop 4; drop 3; load 6 1 0; drop 5; drop 6; load 7 0 0"""
 
 
+@pytest.mark.slow
 def test_objects_are_told_breadth_first_with_their_contents(runner: Path, makalu: Path, folder: Path) -> None:
     run_graph(runner, makalu, folder, GRAPH.replace("\n", " "))
     report = probe(runner, makalu, folder / "case-0", "graph")

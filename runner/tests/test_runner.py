@@ -214,6 +214,7 @@ def serve(runner: Path, adapter: Callable[..., Path], folder: Path, image: bytes
         assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_first_part_reports_slots_walk_check_and_contents(serve: Callable[..., Server]) -> None:
     report = serve().run(FIRST)
     assert (report.outcome, report.life, report.stage) == (DONE, 0, CONTENTS)
@@ -368,6 +369,7 @@ def test_a_heap_that_opens_few_times_does_not_come_through_the_deep_probe(serve:
     assert report.message() == "opened ten times"
 
 
+@pytest.mark.slow
 def test_a_target_that_is_slow_does_not_hang_in_a_long_use(serve: Callable[..., Server]) -> None:
     report = serve("SLOW_TO_ALLOCATE").run(DEEP)
     assert (report.outcome, report.life, report.one(4, DRAIN).status) == (DONE, 6, OK)
@@ -675,6 +677,7 @@ def monotonic_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behaviour", ["BUSY", "ASLEEP"])
 def test_a_run_is_cut_when_the_time_is_over(serve: Callable[..., Server], behaviour: str) -> None:
     """One that begins then, too. It is no hang: it had less time than the others."""
@@ -1165,6 +1168,7 @@ def test_threads_run_what_the_file_says(runner: Path, adapter: Callable[..., Pat
     assert contents(report) == {0: 96, 2: 304, 5: 64}
 
 
+@pytest.mark.slow
 def test_workers_do_not_race(built: Path, folder: Path) -> None:
     """Under the thread sanitizer, without the interposed calls, which it cannot start below."""
     sanitized = ["gcc", "-std=gnu11", "-O1", "-g", "-w", "-fsanitize=thread", "-D_GNU_SOURCE", "-pthread"]

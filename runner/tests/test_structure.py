@@ -78,6 +78,7 @@ def test_circles_are_found() -> None:
     assert list(circles({"a": {"b"}, "b": {"c"}, "c": set()})) == []
 
 
+@pytest.mark.slow
 def test_no_files_call_each_other_in_a_circle(calls: Calls) -> None:
     assert "loads/loads.c" in calls["hooks/hooks.c"], "the symbols tell which file calls which"
     assert list(circles(calls)) == []

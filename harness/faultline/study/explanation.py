@@ -181,7 +181,7 @@ class Explanation(msgspec.Struct):
         tried = len(self.trials)
         unknown = [trial for trial in self.trials if trial.outcome == "unknown"]
         if self.is_cut:
-            more = f"; faultline explain has {BUDGET_S:.0f} s" if self.budget_s < BUDGET_S else ""
+            more = "; faultline explain --time S gives it more"
             if not tried:
                 return f"not found in {self.budget_s:.0f} s: none tried{more}"
             said = f"not found in {self.budget_s:.0f} s: {tried} tried, {len(unknown)} of them not to the end{more}"

@@ -64,15 +64,15 @@ class Replay:
 
 
 def replay(
-    workshop: Workshop, text: str, is_explained: bool = False, say: Callable[[str], None] | None = None
+    workshop: Workshop, text: str, explaining_s: float | None = None, say: Callable[[str], None] | None = None
 ) -> Replay:
-    """is_explained: repairs of what breaks the token's rule are tried (repairs.py); say hears of each."""
-    opened = _open(workshop, text, is_explained)
+    """explaining_s: for so long repairs of what breaks the token's rule are tried (repairs.py), if any; say hears of each."""
+    opened = _open(workshop, text, needs_hooks=explaining_s is not None)
     replayed = _replay_state(text, opened)
-    if is_explained:
+    if explaining_s is not None:
         for finding in replayed.findings:
             if finding.rule == opened.token.rule:
-                replayed.explanations.append(explain(opened.cell, finding, say))
+                replayed.explanations.append(explain(opened.cell, finding, say, budget_s=explaining_s))
     return replayed
 
 

@@ -101,6 +101,7 @@ def cell(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", ["mine.workload", "threads", "chain", "names"])
 def test_a_sound_allocator_passes_and_its_capacity_is_judged(tester: Run, workload: str) -> None:
     run = tester("run", "-w", workload, "--ops", "12", "--samples", "1", "--json")
@@ -124,6 +125,7 @@ def test_several_operations_are_pending_at_once(tester: Run) -> None:
     assert most == 2
 
 
+@pytest.mark.slow
 def test_a_seed_is_an_interleaving(tester: Run) -> None:
     def trace_hash(seed: int) -> str:
         run = tester("trace", "-w", "mine.workload", "--seed", str(seed), "--fresh", "--json")
@@ -134,6 +136,7 @@ def test_a_seed_is_an_interleaving(tester: Run) -> None:
     assert len(set(first)) > 1
 
 
+@pytest.mark.slow
 def test_capacity_lost_under_threads_is_found_and_replays(tester: Run) -> None:
     mutant = ("--mutant", "KEEPS_RESERVATION", "--samples", "1", "--stop-at-rule", "FL012", "--seed", "2", "--json")
     run = tester("run", "-w", "mine.workload", *mutant)

@@ -81,6 +81,7 @@ def assert_same(events: Sequence[Event], got: list[Position], expected: list[Pos
         assert theirs.images == ours.images, f"position {ours.position}, after {event}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [FEW_EXAMPLES, pytest.param(MANY_EXAMPLES, marks=pytest.mark.nightly)])
 def test_engine_and_reference_agree_on_random_traces(engine_states: EngineStates, examples: int) -> None:
     most_states: list[int] = []

@@ -97,6 +97,7 @@ def repair_in(name: str) -> Callable[[re.Match[str]], str]:
     return lambda _: found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("allocator", "mutant"), [pytest.param(*key, id=key[1]) for key in RUN])
 def test_what_run_says_of_a_mutant(faultline: Faultline, allocator: str, mutant: str) -> None:
     """Of each finding when, stores, repair, smallest witness and how to replay it; around that stand counts of the machine."""

@@ -79,6 +79,7 @@ def test_an_allocator_of_somebody_else_is_counted_over_its_processes(root: Path,
     assert sum(twice.counts.write_back_reasons.values()) == twice.counts.lines["write_backs"].sum()
 
 
+@pytest.mark.slow
 def test_one_that_has_a_driver_runs_through_its_adapter_when_asked(faultline: Faultline, tmp_path: Path) -> None:
     limits = tmp_path / "limits.json"
     arguments = ("nvm_malloc", *SMALL, "--through-adapter", "--json")
@@ -100,6 +101,7 @@ def test_one_that_has_a_driver_runs_through_its_adapter_when_asked(faultline: Fa
     assert_one_clear_line(larger, 2, "with a heap of 524288 bytes, here through its adapter with a heap of 1048576")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", ["smoke", "reopen", "sizes"])
 def test_workloads_of_run_are_counted(faultline: Faultline, workload: str) -> None:
     ended = faultline("wear", "nvm_malloc", "--through-adapter", "-w", workload, "--ops", "20")

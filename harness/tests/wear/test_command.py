@@ -31,6 +31,7 @@ def out(faultline: Faultline, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_all_files_are_written_and_say_the_same(out: Path) -> None:
     assert {path.name for path in out.iterdir()} >= {
         "wear.json",
@@ -58,6 +59,7 @@ def test_all_files_are_written_and_say_the_same(out: Path) -> None:
         assert max(1, each["hottest"][0]["stores"]) == each["stores"]["maximum"]
 
 
+@pytest.mark.slow
 def test_the_gate_fails_when_more_is_written_and_not_before(faultline: Faultline, out: Path, tmp_path: Path) -> None:
     same = faultline("wear", "nvm_malloc", *SMALL, "--protect", out / "limits.json")
     assert same.returncode == 0, same.stderr
@@ -78,6 +80,7 @@ def test_the_gate_fails_when_more_is_written_and_not_before(faultline: Faultline
     assert json.loads(tight.read_text()) == limits, "written with --update only"
 
 
+@pytest.mark.slow
 def test_the_report_of_a_campaign_has_the_wear_page(faultline: Faultline, tmp_path: Path) -> None:
     assert faultline("wear", "glibc", *SMALL, "--out", tmp_path, "--format", "svg").returncode == 0
     assert not (tmp_path / "wear.png").exists()

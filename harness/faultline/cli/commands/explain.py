@@ -7,17 +7,28 @@ import click
 
 from faultline.cli.commands.replay import replay_token
 from faultline.cli.options import json_option, workshop_options
+from faultline.cli.values import SECONDS
 from faultline.pipeline.workshop import Workshop
+from faultline.study.explanation import BUDGET_S
 
 
 @click.command("explain")
 @click.argument("token")
+@click.option(
+    "--time",
+    "time_s",
+    type=SECONDS,
+    default=BUDGET_S,
+    show_default=True,
+    metavar="S",
+    help="Try repairs for at most S seconds.",
+)
 @workshop_options
 @json_option
-def command(workshop: Workshop, token: str, as_json: bool) -> int:
+def command(workshop: Workshop, token: str, time_s: float, as_json: bool) -> int:
     """Say what a failing crash state lacks, and which flush or fence forbids it.
 
-    The state is replayed; then repairs are tried one after the other, for at most a minute: the trace is explored again, all of it,
-    as if the source had that flush or fence, until the finding is gone.
+    The state is replayed; then repairs are tried one after the other: the trace is explored again, all of it, as if the source had
+    that flush or fence, until the finding is gone.
     """
-    return replay_token(workshop, token, as_json, is_explained=True)
+    return replay_token(workshop, token, as_json, time_s)

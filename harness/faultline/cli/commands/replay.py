@@ -21,14 +21,14 @@ from faultline.study import replay
 @json_option
 def command(workshop: Workshop, token: str, as_json: bool) -> int:
     """Recover and judge the crash state that a token names."""
-    return replay_token(workshop, token, as_json, is_explained=False)
+    return replay_token(workshop, token, as_json)
 
 
-def replay_token(workshop: Workshop, token: str, as_json: bool, is_explained: bool) -> int:
+def replay_token(workshop: Workshop, token: str, as_json: bool, explaining_s: float | None = None) -> int:
     def say(text: str) -> None:
         streams.note(f"trying: {text}")
 
-    replayed = replay.replay(workshop, token, is_explained, None if as_json else say)
+    replayed = replay.replay(workshop, token, explaining_s, None if as_json else say)
     if as_json:
         print_json(replayed)
     else:
