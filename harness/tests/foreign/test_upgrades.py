@@ -139,3 +139,17 @@ def test_a_wrong_upgrade_is_one_line(
     assert ended.returncode == 2
     (line,) = (line for line in ended.stderr.splitlines() if line.startswith("error: "))
     assert re.search(said, line), ended.stderr
+
+
+def test_an_upgrade_is_built_with_what_it_upgrades(
+    faultline: Faultline, place: Path, root: Path, tmp_path: Path
+) -> None:
+    add_build(place, "newer", "NEWER")
+    name_upgrade(place, "../newer")
+    cache = cache_that_shares_builds(root, tmp_path / "cache").folder
+    ended = faultline("build", "allocators/ways", "--cache", cache, "--json", cwd=place)
+    assert ended.returncode == 0, ended.stderr
+    built = {row["what"]: row["build"] for row in json.loads(ended.stdout)}
+    ways = {f"{what}{hooks}" for what in ("ways", "upgrade of ways") for hooks in ("", " with hooks")}
+    assert ways <= set(built)
+    assert len({built[what] for what in ways}) == 4

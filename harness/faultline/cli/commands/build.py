@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import click
@@ -33,7 +34,8 @@ def command(
     flush: config.Flush,
     as_json: bool,
 ) -> int:
-    """Build allocators (all without names), each with hooks, too, the runner and what the tracer needs."""
+    """Build allocators (all without names), each with hooks, too, and what recovers its heaps (`upgrade`), the runner and what the
+    tracer needs."""
     rows: list[dict[str, str | None]] = []
 
     def add(what: str, variant: str | None, built: build.Built) -> None:
@@ -44,11 +46,16 @@ def command(
         if not allocators and (lacking := packages.missing(allocator)):
             click.echo(f"{name} is not built: {lacking}", err=True)
             continue
+        newer = config.upgrade_of(allocator)
         variants = [mutant] if mutant else [None, *(known.id for known in allocator.mutant if mutants)]
-        for variant in variants:
-            for is_hooked in (False, True):
-                built = build.build_adapter(Path(allocator.root), workshop.cache, allocator, variant, flush, is_hooked)
-                add(name + " with hooks" * is_hooked, variant, built)
+        for variant, is_hooked in itertools.product(variants, (False, True)):
+            hooks = " with hooks" * is_hooked
+            built = build.build_adapter(Path(allocator.root), workshop.cache, allocator, variant, flush, is_hooked)
+            add(f"{name}{hooks}", variant, built)
+            if newer:
+                its = variant if variant in {known.id for known in newer.mutant} else None
+                built = build.build_adapter(Path(newer.root), workshop.cache, newer, its, flush, is_hooked)
+                add(f"upgrade of {name}{hooks}", its, built)
     add("runner", None, build.build_runner(workshop.root, workshop.cache))
     add(f"{workshop.tracer.name} tool", None, workshop.tracer.build(workshop.root, workshop.cache))
     if as_json:
