@@ -168,6 +168,8 @@ def test_a_heap_that_is_broken_before_it_is_damaged_is_said(damage: Damage) -> N
     assert whys
     assert all(why.startswith("not in order before it is damaged, and left out: crash position ") for why in whys)
     assert last == "cut-file is promised, and no heap had one"
+    alone = damage("LOSES=16", "--only", "missing-file:heap@1", code=3)
+    assert alone["why_unknown"] == whys
 
 
 @pytest.mark.slow

@@ -89,4 +89,5 @@ def command(
         print_damage(report)
     if report.broken:
         return EXIT_FINDINGS
-    return EXIT_UNKNOWN if report.why_unknown and report.is_promised else EXIT_OK
+    is_asked = report.is_promised or (only is not None and not report.damages)
+    return EXIT_UNKNOWN if report.why_unknown and is_asked else EXIT_OK
