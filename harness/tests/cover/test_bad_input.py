@@ -125,6 +125,19 @@ def test_a_token_that_is_none(faultline: Faultline, command: str) -> None:
     assert_one_clear_line(faultline(command, "nonsense"), 2)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("litmus", "@"), ("import", "@", "--out", "trace"), ("trace", "@", "--dump"), ("report", "--compare", "@", "@")],
+    ids=lambda words: words[0],
+)
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
+    faultline: Faultline, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    run = faultline(*(word.replace("@", str(tmp_path / "pipe")) for word in words), limit_s=60, cwd=tmp_path)
+    assert_one_clear_line(run, 2, "pipe", "regular file")
+
+
 def test_a_litmus_file_that_is_missing(faultline: Faultline, tmp_path: Path) -> None:
     run = faultline("litmus", tmp_path / "nosuch")
     assert run.returncode == 2

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
 import click
 
+from faultline.base.input_files import check_regular
 from faultline.pipeline.engine import Engine
 
 
@@ -14,4 +18,8 @@ from faultline.pipeline.engine import Engine
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(arguments: tuple[str, ...]) -> int:
     """Compare the reachable persisted states of litmus tests with what they allow. (FILE... [--print])"""
+    for argument in arguments:
+        with contextlib.suppress(OSError, ValueError):  # no name of a file: the engine says so
+            if Path(argument).exists():
+                check_regular(Path(argument))
     return Engine().pass_through("litmus", *arguments)

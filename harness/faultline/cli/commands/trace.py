@@ -12,6 +12,7 @@ import msgspec
 from faultline.base import config
 from faultline.base.cache import SCRATCH_FOLDER
 from faultline.base.errors import EXIT_FINDINGS, EXIT_OK, BadInputError
+from faultline.base.input_files import check_regular
 from faultline.cli import completion
 from faultline.cli.cells import cell_spec
 from faultline.cli.options import WORKLOAD_NAMES, json_option, variant_options, workload_option, workshop_options
@@ -147,4 +148,5 @@ def _rules(
 
 def _dump(workshop: Workshop, trace: Path) -> int:
     """Symbols come from the builds that are in the cache; without them a site is its module's name."""
+    check_regular(trace)
     return workshop.engine.pass_through("dump", str(trace), "--module-root", str(workshop.cache.folder / "builds"))
