@@ -30,6 +30,10 @@ LAST_LINES = 3
 COMPILERS = {"c": "faultline-cc", "c++": "faultline-c++"}
 
 
+TEMPORARY = "temporary"
+"""The folder of temporary files of a build, beside its compilers."""
+
+
 @dataclass(frozen=True)
 class OwnBuild:
     """tree: what is copied lies in it: the repository, or what holds root and folder where neither holds the other; parts: all of
@@ -102,6 +106,7 @@ class OwnBuild:
     ) -> tuple[list[Path], list[str]]:
         """In the copy; tools: a folder for the compilers; ccache: its settings. The outputs, and what was read of other folders."""
         tools.mkdir()
+        (tools / TEMPORARY).mkdir()
         Path(settings.read).mkdir()
         settings.write(tools / "settings.json")
         for language, name in COMPILERS.items():
@@ -125,13 +130,14 @@ class OwnBuild:
     def _environment(self, tools: Path, copied: Path, ccache: Mapping[str, str]) -> dict[str, str]:
         """The same whoever runs it: what allocator.toml names, and no more. CCACHE_DISABLE: a ccache of the build's own would
         answer in the compilers' place; that of faultline's stands behind them (Settings.launcher). CCACHE_BASEDIR: copies lie in
-        different folders."""
-        kept = {name: os.environ[name] for name in ("HOME", "TMPDIR") if name in os.environ}
+        different folders. TMPDIR: what a compiler that is stopped leaves goes with the copy."""
+        kept = {"HOME": os.environ["HOME"]} if "HOME" in os.environ else {}
         names = {"FAULTLINE_CC": COMPILERS["c"], "FAULTLINE_CXX": COMPILERS["c++"]}
         own = {"CC": COMPILERS["c"], "CXX": COMPILERS["c++"], "LC_ALL": "C"}
         path = f"{tools}:{os.environ.get('PATH', os.defpath)}"
         behind = {**ccache, "CCACHE_BASEDIR": str(copied), "CCACHE_DISABLE": "1"}
         no_git = {"GIT_CEILING_DIRECTORIES": str(copied.parent)}  # of the repository around the cache no key would know
+        own |= {"TMPDIR": str(tools / TEMPORARY)}
         return {**kept, **own, **self.variables, **names, **behind, **no_git, "PATH": path}
 
     def _run(self, what: str, folder: Path, environment: Mapping[str, str], log: Path) -> int:

@@ -637,6 +637,17 @@ def test_the_environment_is_that_of_the_build(repository: Repository, monkeypatc
         keys.add(key)
 
 
+def test_what_a_build_leaves_for_later_goes_with_its_copy(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    users = tmp_path / "users"
+    users.mkdir()
+    monkeypatch.setenv("TMPDIR", str(users))
+    repository.describe(f"touch $TMPDIR/left && {MAKE}")
+    assert repository.built().path.is_file()
+    assert [*users.iterdir()] == []
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
