@@ -377,10 +377,15 @@ void fl_recording_before_call(ThreadId thread, UInt number, const UWord *a) {
     }
 }
 
-/* The kernel is about to read the program's memory. */
+/* What msync reads goes to the medium, and nothing of it comes back. */
+static Bool is_synced(const HChar *what) { return VG_(strcmp)(what, "msync(start)") == 0; }
+
+/* The kernel is about to read the program's memory. what: as Valgrind calls it. */
 void fl_recording_kernel_load(CorePart part, ThreadId thread, const HChar *what, Addr address, SizeT bytes) {
     UInt from = 0;
-    (void)thread, (void)what;
+    (void)thread;
+    if (is_synced(what))
+        return;
     if (part != Vg_CoreSysCall || bytes == 0 || !fl_recording_is_on() || address >= fl_lowest + fl_span ||
         address + bytes <= fl_lowest)
         return;

@@ -258,13 +258,14 @@ def _compile_in(
     output = folder / recipe.output
     _expect_no_program(recipe.what, prebuilt)
     listing = f"-Wl,--dependency-file={rule}"
-    linked = [*(str(place / f"{number}.o") for number in range(len(recipe.sources))), *_linked(prebuilt, folder)]
+    own = [str(place / f"{number}.o") for number in range(len(recipe.sources))]
+    linked = [*own, *_linked(prebuilt, folder)]
     run_in(root, recipe.what, [recipe.linker, "-o", str(output), *linked, *recipe.link, listing], log)
     linked_files = first_rule(rule)
     read += linked_files
     rule.unlink()
     if recipe.assembler:
-        others = [root / name for name in linked_files if name not in linked]
+        others = [root / name for name in linked_files if name not in own]
         if recipe.made and any(map(_is_shared, prebuilt)):
             others += root.rglob("*.o")  # what of them its build linked into the library nobody says
         libraries = [output, *filter(_is_shared, prebuilt)]
