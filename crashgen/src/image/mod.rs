@@ -49,24 +49,24 @@ pub struct ImageFile {
     pub bytes: u64,
 }
 
-/// An OS page that the medium lost: who loads of it gets SIGBUS.
+/// What a run meets besides the bytes of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Poison {
-    /// Whose page.
+pub struct Trouble {
+    /// Which.
+    pub kind: TroubleKind,
+    /// In which file.
     pub file: FileId,
     /// Where it starts in the file, bytes.
     pub offset: u64,
 }
 
-/// A word that the application stores as soon as the heap is open, where it should not.
+/// Kinds of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StrayStore {
-    /// Whose word.
-    pub file: FileId,
-    /// Where it starts in the file, bytes; a multiple of 8.
-    pub offset: u64,
-    /// What is stored.
-    pub bytes: [u8; 8],
+pub enum TroubleKind {
+    /// An OS page that the medium lost: who loads of it gets SIGBUS.
+    Poison,
+    /// A word that the application stores as soon as the heap is open, where it should not. Its offset is a multiple of 8.
+    StrayStore([u8; 8]),
 }
 
 /// One crash image after the other.
@@ -82,8 +82,7 @@ pub struct CrashImage {
     sum: u128,
     metadata_sum: u128,
     names_hash: u128,
-    poison: Option<Poison>,
-    stray: Option<StrayStore>,
+    trouble: Option<Trouble>,
     changes: Changes,
     /// Lines to hash again when somebody asks for a hash, which is rare.
     old_hashes: Vec<usize>,
@@ -102,8 +101,7 @@ impl Clone for CrashImage {
             sum: self.sum,
             metadata_sum: self.metadata_sum,
             names_hash: self.names_hash,
-            poison: self.poison,
-            stray: self.stray,
+            trouble: self.trouble,
             changes: Changes::new(),
             old_hashes: self.old_hashes.clone(),
         }
@@ -123,8 +121,7 @@ impl CrashImage {
             sum: 0,
             metadata_sum: 0,
             names_hash: 0,
-            poison: None,
-            stray: None,
+            trouble: None,
             changes: Changes::new(),
             old_hashes: Vec::new(),
         }
@@ -325,28 +322,20 @@ impl CrashImage {
         image
     }
 
-    /// Another image, of which a page is poisoned.
-    pub fn with_poison(&self, poison: Poison) -> Self {
-        let words = [&b"poison"[..], &poison.file.0.to_le_bytes(), &poison.offset.to_le_bytes()];
+    /// Another image, of which a run meets this, too.
+    pub fn with_trouble(&self, trouble: Trouble) -> Self {
+        let kind = match &trouble.kind {
+            TroubleKind::Poison => b"poison".to_vec(),
+            TroubleKind::StrayStore(bytes) => [&b"stray"[..], bytes].concat(),
+        };
+        let words = [&kind[..], &trouble.file.0.to_le_bytes(), &trouble.offset.to_le_bytes()];
         let names_hash = self.names_hash ^ xxh3_128(&words.concat());
-        Self { poison: Some(poison), names_hash, ..self.clone() }
+        Self { trouble: Some(trouble), names_hash, ..self.clone() }
     }
 
-    /// Which page is.
-    pub fn poison(&self) -> Option<Poison> {
-        self.poison
-    }
-
-    /// Another image: when it is open, the application stores the word.
-    pub fn with_stray_store(&self, stray: StrayStore) -> Self {
-        let words = [&b"stray"[..], &stray.file.0.to_le_bytes(), &stray.offset.to_le_bytes(), &stray.bytes];
-        let names_hash = self.names_hash ^ xxh3_128(&words.concat());
-        Self { stray: Some(stray), names_hash, ..self.clone() }
-    }
-
-    /// Which word it stores.
-    pub fn stray_store(&self) -> Option<StrayStore> {
-        self.stray
+    /// What a run meets, too.
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.trouble
     }
 
     /// Fills `bytes` with the image's content of the file from `offset`; never stored is zero. False if there is no such file

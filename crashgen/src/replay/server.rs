@@ -10,7 +10,7 @@ use super::protocol::{self, Arguments};
 use super::recovery_trace::{self, RecoveryTrace};
 use super::{Manner, Probe};
 use crate::cpu_affinity;
-use crate::image::{CrashImage, ImageFile, ImageVersion, Poison, StrayStore};
+use crate::image::{CrashImage, ImageFile, ImageVersion, Trouble, TroubleKind};
 use crate::model::LineContent;
 use crate::trace::{FileId, LINE_BYTES, LineKey, OS_PAGE_BYTES, UnitKey};
 use rustc_hash::FxHashMap;
@@ -47,8 +47,7 @@ pub struct ReplayServer {
     version: Option<ImageVersion>,
     files: BTreeMap<FileId, ImageFile>,
     folders: BTreeSet<Arc<str>>,
-    poison: Option<Poison>,
-    stray: Option<StrayStore>,
+    trouble: Option<Trouble>,
     numbers: BTreeMap<FileId, u32>,
     by_number: FxHashMap<u32, FileId>,
     free_numbers: Vec<u32>,
@@ -66,6 +65,14 @@ pub struct ReplayServer {
     modules: Vec<Arc<Path>>,
     /// Number of the processors that it was last sent ([`cpu_affinity::changed_since`]).
     affinity: u64,
+}
+
+/// The command that says it, how many bytes it is of, and its payload. Without bytes and payload there is none any more.
+fn told(kind: &TroubleKind) -> (u32, u64, &[u8]) {
+    match kind {
+        TroubleKind::Poison => (protocol::COMMAND_POISON, OS_PAGE_BYTES, &[]),
+        TroubleKind::StrayStore(bytes) => (protocol::COMMAND_STRAY, 0, bytes),
+    }
 }
 
 impl ReplayServer {
@@ -96,8 +103,7 @@ impl ReplayServer {
             version: None,
             files: BTreeMap::new(),
             folders: BTreeSet::new(),
-            poison: None,
-            stray: None,
+            trouble: None,
             numbers: BTreeMap::new(),
             by_number: FxHashMap::default(),
             free_numbers: Vec::new(),
@@ -136,31 +142,22 @@ impl ReplayServer {
             self.write_lines(&rest[..count])?;
             rest = &rest[count..];
         }
-        self.follow_poison(image.poison())?;
-        self.follow_stray_store(image.stray_store())
+        self.follow_trouble(image.trouble())
     }
 
-    fn follow_poison(&mut self, poison: Option<Poison>) -> Result<(), ReplayError> {
-        let number = |one: Poison| self.numbers.get(&one.file).copied();
-        let (number, offset, bytes) = match (poison.and_then(|one| Some((number(one)?, one))), self.poison) {
-            (Some((number, one)), _) => (number, one.offset, OS_PAGE_BYTES),
-            (None, Some(_)) => (0, 0, 0),
-            (None, None) => return Ok(()),
-        };
-        self.poison = poison;
-        self.change(protocol::COMMAND_POISON, number, offset, bytes, &[])
-    }
-
-    fn follow_stray_store(&mut self, stray: Option<StrayStore>) -> Result<(), ReplayError> {
-        if stray.is_none() && self.stray.is_none() {
-            return Ok(());
+    /// A file that is not there has none.
+    fn follow_trouble(&mut self, trouble: Option<Trouble>) -> Result<(), ReplayError> {
+        if let Some(before) = self.trouble.take() {
+            let (command, ..) = told(&before.kind);
+            self.change(command, 0, 0, 0, &[])?;
         }
-        self.stray = stray;
-        let place = stray.and_then(|store| Some((*self.numbers.get(&store.file)?, store)));
-        match place {
-            Some((number, store)) => self.change(protocol::COMMAND_STRAY, number, store.offset, 0, &store.bytes),
-            None => self.change(protocol::COMMAND_STRAY, 0, 0, 0, &[]),
+        let there = trouble.and_then(|trouble| Some((*self.numbers.get(&trouble.file)?, trouble)));
+        if let Some((number, trouble)) = there {
+            let (command, bytes, payload) = told(&trouble.kind);
+            self.change(command, number, trouble.offset, bytes, payload)?;
+            self.trouble = Some(trouble);
         }
+        Ok(())
     }
 
     /// Returns the files that the server did not have before.

@@ -15,7 +15,7 @@ use crate::heap::case::{CrashedHeap, HeapCase};
 use crate::recovery::judging::Judge;
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::twins;
-use crashgen::image::{CrashImage, ImageVersion, Poison, StrayStore};
+use crashgen::image::{CrashImage, ImageVersion, Trouble, TroubleKind};
 use crashgen::model::{LineContent, LineKey};
 use crashgen::replay::Probe;
 use crashgen::trace::{EventKind, Trace};
@@ -50,9 +50,8 @@ enum Damage {
     /// The OS page that begins with this line can be neither loaded nor stored: the medium lost it.
     Poison { line: LineKey },
     /// A word, from this byte of its line on, that is not zero: what an application stored past the end of its object.
-    StrayStore { line: LineKey, byte: u64 },
-    /// The same, stored as soon as the heap is open.
-    OpenStrayStore { line: LineKey, byte: u64 },
+    /// is_open: as soon as the heap is open.
+    StrayStore { line: LineKey, byte: u64, is_open: bool },
     /// A file has so many bytes left.
     CutFile { line: LineKey, bytes: u64 },
     /// A file is not there.
@@ -86,18 +85,14 @@ impl Damage {
             Self::ZeroLine { .. } => KINDS[2],
             Self::OldLine { .. } => KINDS[3],
             Self::Poison { .. } => KINDS[4],
-            Self::StrayStore { .. } => KINDS[5],
-            Self::OpenStrayStore { .. } => KINDS[6],
+            Self::StrayStore { is_open, .. } => KINDS[5 + usize::from(is_open)],
             Self::CutFile { .. } => KINDS[7],
             Self::MissingFile { .. } => KINDS[8],
         }
     }
 
     fn is_of_one_word(self) -> bool {
-        matches!(
-            self,
-            Self::BitFlip { .. } | Self::HeaderFlip { .. } | Self::StrayStore { .. } | Self::OpenStrayStore { .. }
-        )
+        matches!(self, Self::BitFlip { .. } | Self::HeaderFlip { .. } | Self::StrayStore { .. })
     }
 }
 
@@ -391,8 +386,8 @@ impl Heap<'_> {
             let is_own = |byte: &u64| metadata >> byte & 0xff == 0xff;
             let words = (0..LINE_BYTES).step_by(WORD_BYTES).filter(is_own).filter(|byte| is_told(*byte));
             for byte in words {
-                add(Damage::StrayStore { line, byte });
-                add(Damage::OpenStrayStore { line, byte });
+                add(Damage::StrayStore { line, byte, is_open: false });
+                add(Damage::StrayStore { line, byte, is_open: true });
             }
         }
         self.own_pages().into_iter().for_each(|line| add(Damage::Poison { line }));
@@ -439,17 +434,19 @@ impl Heap<'_> {
                 let (content, metadata) = found(line);
                 self.image.with_line(line, with_metadata(&content, &self.before.before[&line], metadata))
             }
-            Damage::Poison { line } => {
-                self.image.with_poison(Poison { file: line.file, offset: line.number * LINE_BYTES })
-            }
-            Damage::StrayStore { line, byte } => {
+            Damage::Poison { line } => self.image.with_trouble(Trouble {
+                kind: TroubleKind::Poison,
+                file: line.file,
+                offset: line.number * LINE_BYTES,
+            }),
+            Damage::StrayStore { line, byte, is_open: false } => {
                 let mut content = found(line).0;
                 content[byte as usize..][..WORD_BYTES].copy_from_slice(STRAY);
                 self.image.with_line(line, content)
             }
-            Damage::OpenStrayStore { line, byte } => {
+            Damage::StrayStore { line, byte, is_open: true } => {
                 let offset = line.number * LINE_BYTES + byte;
-                self.image.with_stray_store(StrayStore { file: line.file, offset, bytes: *STRAY })
+                self.image.with_trouble(Trouble { kind: TroubleKind::StrayStore(*STRAY), file: line.file, offset })
             }
             Damage::CutFile { line, bytes } => self.image.with_file(line.file, Some(bytes)),
             Damage::MissingFile { line } => self.image.with_file(line.file, None),
@@ -477,7 +474,6 @@ impl fmt::Display for Named<'_> {
         | Damage::OldLine { line }
         | Damage::Poison { line }
         | Damage::StrayStore { line, .. }
-        | Damage::OpenStrayStore { line, .. }
         | Damage::CutFile { line, .. }
         | Damage::MissingFile { line }) = self.damage;
         write!(text, "{}:{}", self.damage.kind(), self.image.files()[&line.file].path)?;
@@ -488,9 +484,7 @@ impl fmt::Display for Named<'_> {
             Damage::ZeroLine { .. } | Damage::OldLine { .. } | Damage::Poison { .. } => {
                 write!(text, ":0x{:x}", line.number * LINE_BYTES)?
             }
-            Damage::StrayStore { byte, .. } | Damage::OpenStrayStore { byte, .. } => {
-                write!(text, ":0x{:x}", line.number * LINE_BYTES + byte)?
-            }
+            Damage::StrayStore { byte, .. } => write!(text, ":0x{:x}", line.number * LINE_BYTES + byte)?,
             Damage::CutFile { bytes, .. } => write!(text, ":0x{bytes:x}")?,
             Damage::MissingFile { .. } => {}
         }
