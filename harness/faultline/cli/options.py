@@ -20,7 +20,7 @@ from faultline.base.project import Project, cache_folder, find_project, looks_li
 from faultline.campaign.known import KnownFindings, read_known
 from faultline.cli import completion
 from faultline.cli.output import check_writable
-from faultline.cli.values import PATH, URL
+from faultline.cli.values import PATH, SECONDS, URL
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.engine import Engine
 from faultline.pipeline.tracers import DEFAULT_TRACER, find_tracer
@@ -109,6 +109,13 @@ def workload_option(help_text: str, *name: str, **more: Any) -> Callable[[Comman
     """name: of the parameter, if it is another one."""
     return click.option(
         "--workload", "-w", *name, metavar="W", shell_complete=completion.workloads, help=help_text, **more
+    )
+
+
+def time_option(default_s: float, help_text: str) -> Callable[[Command], Command]:
+    """Of a command that stops by itself after some time."""
+    return click.option(
+        "--time", "time_s", type=SECONDS, default=default_s, show_default=True, metavar="S", help=help_text
     )
 
 

@@ -14,12 +14,12 @@ from faultline.cli.options import (
     WORKLOAD_NAMES,
     allocator_argument,
     json_option,
+    time_option,
     variant_options,
     workload_option,
     workshop_options,
 )
 from faultline.cli.output import print_json
-from faultline.cli.values import SECONDS
 from faultline.pipeline.prepared import build_cell, find_workload, trace_cell
 from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.damage import print_damage
@@ -41,15 +41,7 @@ TIME_S = 600.0
     metavar="N",
     help="Damages of each kind at each crash position; of more, N are drawn with --seed.",
 )
-@click.option(
-    "--time",
-    "time_s",
-    type=SECONDS,
-    default=TIME_S,
-    show_default=True,
-    metavar="S",
-    help="Stop after S seconds: each damage that makes recovery hang takes one or more.",
-)
+@time_option(TIME_S, "Stop after S seconds: each damage that makes recovery hang takes one or more.")
 @click.option("--only", metavar="DAMAGE", help="This one alone, as the output names it.")
 @workshop_options
 @json_option

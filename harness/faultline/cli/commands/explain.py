@@ -6,23 +6,14 @@ from __future__ import annotations
 import click
 
 from faultline.cli.commands.replay import replay_token
-from faultline.cli.options import json_option, workshop_options
-from faultline.cli.values import SECONDS
+from faultline.cli.options import json_option, time_option, workshop_options
 from faultline.pipeline.workshop import Workshop
 from faultline.study.explanation import BUDGET_S
 
 
 @click.command("explain")
 @click.argument("token")
-@click.option(
-    "--time",
-    "time_s",
-    type=SECONDS,
-    default=BUDGET_S,
-    show_default=True,
-    metavar="S",
-    help="Try repairs for at most S seconds.",
-)
+@time_option(BUDGET_S, "Try repairs for at most S seconds.")
 @workshop_options
 @json_option
 def command(workshop: Workshop, token: str, time_s: float, as_json: bool) -> int:

@@ -6,9 +6,8 @@ from __future__ import annotations
 import click
 
 from faultline.base.errors import EXIT_FINDINGS
-from faultline.cli.options import json_option, workshop_options
+from faultline.cli.options import json_option, time_option, workshop_options
 from faultline.cli.output import print_json
-from faultline.cli.values import SECONDS
 from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal import streams
 from faultline.report.terminal.findings import print_events, print_finding
@@ -19,15 +18,7 @@ from faultline.study.witness import BUDGET_S, EXPLORATIONS
 
 @click.command("shrink")
 @click.argument("token")
-@click.option(
-    "--time",
-    "time_s",
-    type=SECONDS,
-    default=BUDGET_S,
-    show_default=True,
-    metavar="S",
-    help="Stop after about S seconds.",
-)
+@time_option(BUDGET_S, "Stop after about S seconds.")
 @click.option(
     "--explorations",
     type=click.IntRange(1),
