@@ -47,10 +47,10 @@ enum fl_command_kind {
     FL_COMMAND_MODULES, /* answered: the paths of the modules that loads and events name, each but the last with a NUL */
     FL_COMMAND_POISON, /* change: file, offset, size. From now on these OS pages can be neither loaded nor stored, and all others
                           can; size 0: all can. Meanwhile runs are done in processes of their own */
-    FL_COMMAND_STRAY, /* change: file, offset, a multiple of 8. payload: 8 bytes that are stored there from now on, through a mapping of
-                         the target's, as soon as lives 0, 1, 3 and 5 of FIRST, FULL and DEEP have opened the crash image. Where that is not
-                         possible, it is tried again when lives 3 and 5 have freed objects. No payload: nothing is stored.
-                         Meanwhile runs are done in processes of their own */
+    FL_COMMAND_STRAY, /* change: file, offset, a multiple of 8. payload: 8 bytes that are stored there from now on, through a
+                         mapping of the target's, as soon as lives 0, 1, 3 and 5 of FIRST, FULL and DEEP have opened the crash
+                         image. Where that is not possible, it is tried again when lives 3 and 5 have freed objects. No
+                         payload: nothing is stored. Meanwhile runs are done in processes of their own */
 };
 
 #define FL_MOST_AFFINITY_BYTES 1024u
@@ -190,71 +190,71 @@ struct fl_engines {
 struct fl_report_header {
     uint32_t magic;
     uint32_t version;
-    uint32_t total_bytes; /* header and sections */
+    uint32_t total_bytes;   /* header and sections */
     uint32_t section_count;
-    uint32_t outcome; /* enum fl_outcome, of the life that ended the probe */
-    uint32_t signal; /* FL_OUTCOME_SIGNAL */
-    uint32_t life; /* last life that began */
-    uint32_t stage; /* enum fl_section_kind it was in */
+    uint32_t outcome;       /* enum fl_outcome, of the life that ended the probe */
+    uint32_t signal;        /* FL_OUTCOME_SIGNAL */
+    uint32_t life;          /* last life that began */
+    uint32_t stage;         /* enum fl_section_kind it was in */
 };
 
 enum fl_outcome {
     FL_OUTCOME_DONE = 0,
-    FL_OUTCOME_SIGNAL = 1, /* the target died of a signal */
-    FL_OUTCOME_HUNG = 2, /* CPU limit, or asleep at the wall limit */
-    FL_OUTCOME_EXITED = 3, /* the target called exit */
+    FL_OUTCOME_SIGNAL = 1,     /* the target died of a signal */
+    FL_OUTCOME_HUNG = 2,       /* CPU limit, or asleep at the wall limit */
+    FL_OUTCOME_EXITED = 3,     /* the target called exit */
     FL_OUTCOME_OVERLOADED = 4, /* wall limit while runnable and below its CPU limit: unknown */
-    FL_OUTCOME_BROKEN = 5, /* the runner itself failed (report full, fork failed): unknown; text in FL_SECTION_MESSAGE */
+    FL_OUTCOME_BROKEN = 5,     /* the runner itself failed (report full, fork failed): unknown; text in FL_SECTION_MESSAGE */
 };
 
 /* 24 bytes. */
 struct fl_section {
-    uint16_t kind; /* enum fl_section_kind */
+    uint16_t kind;          /* enum fl_section_kind */
     uint16_t life;
-    uint32_t status; /* enum fl_status of the adapter call */
-    uint32_t count; /* entries in the payload */
+    uint32_t status;        /* enum fl_status of the adapter call */
+    uint32_t count;         /* entries in the payload */
     uint32_t payload_bytes; /* without padding */
-    uint64_t value; /* per kind */
+    uint64_t value;         /* per kind */
 };
 
 enum fl_section_kind {
-    FL_SECTION_OPEN = 1, /* status of open. value: enum fl_open_kind, and of the flags below */
-    FL_SECTION_FILES, /* payload: count NUL-terminated names, position = file number in this report */
-    FL_SECTION_SLOTS, /* payload: fl_slot_entry, non-null slots in order. value: slot count */
-    FL_SECTION_WALK, /* payload: fl_block_entry in order of file and offset. value: sum of the file sizes, bytes */
-    FL_SECTION_CHECK, /* status of check */
-    FL_SECTION_CONTENTS, /* payload: fl_content_entry in order of slot and from. Graph layout: of the objects in
+    FL_SECTION_OPEN = 1,   /* status of open. value: enum fl_open_kind, and its flags */
+    FL_SECTION_FILES,      /* payload: count NUL-terminated names, position = file number in this report */
+    FL_SECTION_SLOTS,      /* payload: fl_slot_entry, non-null slots in order. value: slot count */
+    FL_SECTION_WALK,       /* payload: fl_block_entry in order of file and offset. value: sum of the file sizes, bytes */
+    FL_SECTION_CHECK,      /* status of check */
+    FL_SECTION_CONTENTS,   /* payload: fl_content_entry in order of slot and from. Graph layout: of the objects in
                               FL_SECTION_OBJECTS, slot is the position there as it was after open */
-    FL_SECTION_DRAIN, /* payload: fl_block_entry of each probe allocation, in order made, none below 64 bytes. value:
+    FL_SECTION_DRAIN,      /* payload: fl_block_entry of each probe allocation, in order made, none below 64 bytes. value:
                               bytes in all. status: FL_OK, or FL_OUT_OF_MEMORY when all slots were used up (bounded). Life 4 of the
                               deep probe: of what its operations left allocated; FL_ERROR also when the content of one was wrong */
-    FL_SECTION_FREE_ALL, /* status of the first free that failed, or FL_OK. value: FL_OPEN_KEPT_OUT, if that holds still. Lives 5
-                              and 1: of every slot that is set; in the graph layout the workload's slots are dropped instead, and then
-                              collected. Life 3: of the drain's */
-    FL_SECTION_MAXIMAL, /* value: bytes asked for (largest that drain got); status */
+    FL_SECTION_FREE_ALL,   /* status of the first free that failed, or FL_OK. value: FL_OPEN_KEPT_OUT, if that holds still.
+                              Lives 5 and 1: of every slot that is set; in the graph layout the workload's slots are dropped
+                              instead, and then collected. Life 3: of the drain's */
+    FL_SECTION_MAXIMAL,    /* value: bytes asked for (largest that drain got); status */
     FL_SECTION_CLOSE,
-    FL_SECTION_RECREATE, /* status of create after FL_NOT_A_HEAP */
-    FL_SECTION_MESSAGE, /* payload: text of message() or of the runner */
-    FL_SECTION_OBJECTS, /* graph layout only, after FL_SECTION_SLOTS. payload: fl_object_entry of the distinct objects that
+    FL_SECTION_RECREATE,   /* status of create after FL_NOT_A_HEAP */
+    FL_SECTION_MESSAGE,    /* payload: text of message() or of the runner */
+    FL_SECTION_OBJECTS,    /* graph layout only, after FL_SECTION_SLOTS. payload: fl_object_entry of the distinct objects that
                               the workload's slots reach, breadth first, in order of slots and of fields, then those in the
                               other slots, which have no fields: null. What lies in no allocated heap block is only a slot's or
                               some field's target. status: FL_OUT_OF_MEMORY when there were more than FL_MAX_OBJECTS (bounded:
                               these are the first ones) */
-    FL_SECTION_RETAINED, /* with FL_CAN_COLLECT and FL_CAN_WALK, after FL_SECTION_WALK, if some allocated heap blocks are not
+    FL_SECTION_RETAINED,   /* with FL_CAN_COLLECT and FL_CAN_WALK, after FL_SECTION_WALK, if some allocated heap blocks are not
                               reached by slots and fields: value says how many. payload: fl_block_entry of those among them
                               that the runner's own conservative mark reaches, in the order of the walk */
-    FL_SECTION_UNWALKED, /* after FL_SECTION_WALK, if there are any. payload: fl_unwalked_entry of the files in the heap folder
+    FL_SECTION_UNWALKED,   /* after FL_SECTION_WALK, if there are any. payload: fl_unwalked_entry of the files in the heap folder
                               that are not empty and hold no heap block of the walk */
-    FL_SECTION_SETTLE, /* of a lazy open: status of settle, or of the piece before it that failed */
+    FL_SECTION_SETTLE,     /* of a lazy open: status of settle, or of the piece before it that failed */
 };
 
 enum fl_open_kind {
     FL_OPEN_NOT_TOLD = 0,
     FL_OPEN_AS_CLOSED = 1,
     FL_OPEN_RECOVERED = 2,
-    /* Flags that are added. */
+    /* Flags, added to one of those. */
     FL_OPEN_NOT_MOVED = 4, /* of a heap that is relocated: nothing of it is mapped where it was to be */
-    FL_OPEN_KEPT_OUT = 8, /* nothing that this life maps lets the word of FL_COMMAND_STRAY be stored */
+    FL_OPEN_KEPT_OUT = 8,  /* nothing that this life maps lets the word of FL_COMMAND_STRAY be stored */
 };
 
 struct fl_slot_entry {
