@@ -72,6 +72,7 @@ static const struct {
      " __ctype_tolower_loc __ctype_toupper_loc abs labs llabs div ldiv ffs ffsl ffsll strerror strsignal putchar getchar drand48"
      " lrand48 mrand48 __assert_fail __assert_perror_fail srand48 arc4random arc4random_uniform malloc_usable_size malloc_trim "
      "mallopt fileno"
+     " dl_iterate_phdr __cxa_thread_atexit"
      " __cxa_throw __cxa_rethrow __cxa_begin_catch __cxa_end_catch __cxa_allocate_exception __cxa_free_exception"
      " __cxa_get_exception_ptr __cxa_guard_acquire __cxa_guard_release __cxa_guard_abort __cxa_pure_virtual __cxa_bad_cast"
      " __cxa_throw_bad_array_new_length __gxx_personality_v0 _Znwm _Znam _ZdlPv _ZdlPvm _ZdaPv _ZdaPvm _ZnwmSt11align_val_t"
