@@ -472,10 +472,9 @@ impl Config {
         Self { probe: ProbeName::Deep, strategy: &Sample, nested: 0, limits, ..self.clone() }
     }
 
-    /// The same for a token of this rule: with the whole probe that shows it.
-    pub fn for_rule(self, rule: &str) -> Self {
-        let is_of_long_lives = rule.parse() == Ok(RuleId::NotLasting);
-        let probe = if is_of_long_lives { ProbeName::Deep } else { ProbeName::Full };
+    /// The same for a token: with the whole probe, in a long life or not.
+    pub fn for_token(self, is_of_long_life: bool) -> Self {
+        let probe = if is_of_long_life { ProbeName::Deep } else { ProbeName::Full };
         Self { probe, ..self }
     }
 
