@@ -75,6 +75,8 @@ class Build(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+_-]*( (=|!=|<|>|<=|>=) [A-Za-z0-9.+~_-]+)?$")]
     ] = []
     """What pkg-config has to find, each with the version that it must have: `libpmemobj >= 1.12`."""
+    generator: Annotated[str, Meta(min_length=1)] | None = None
+    """A program in Python, a path: it is given the objects of all sources, and prints one more source, in C++."""
     helpers: list[Annotated[str, Meta(min_length=1)]] = []
     """Paths, no globs: files whose functions flush, fence or store for their callers, so that what is said of a place names the
     caller too."""

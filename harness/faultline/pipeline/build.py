@@ -14,6 +14,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -68,6 +69,8 @@ class Recipe:
     """Objects, archives and shared libraries to be linked, too."""
     made: Made | None = None
     """What makes more of them."""
+    generator: str | None = None
+    """What makes one more source of the objects."""
     has_mutants: bool = False
     """Its objects are kept for them."""
     mutant: str | None = None
@@ -77,7 +80,7 @@ class Recipe:
     @property
     def linker(self) -> str:
         """The compiler that knows the libraries of all languages there are."""
-        return "g++" if any(map(is_cxx, self.sources)) or self.made else "gcc"
+        return "g++" if any(map(is_cxx, self.sources)) or self.made or self.generator else "gcc"
 
     def command(self, source: str) -> list[str]:
         """What compiles it."""
@@ -92,8 +95,16 @@ class Recipe:
         searched = (os.environ.get(variable, "") for variable in SEARCHED_BY_ENVIRONMENT)
         made = (self.made.stem(),) if self.made else ()
         kept = (objects.FOLDER,) if self.has_mutants else ()
+        generated = (self.generator,) if self.generator else ()
         return key_of(
-            self.output, version_of(self.linker), *map(portable, words), *searched, *self.prebuilt, *made, *kept
+            self.output,
+            version_of(self.linker),
+            *map(portable, words),
+            *searched,
+            *self.prebuilt,
+            *made,
+            *kept,
+            *generated,
         )
 
     def key(self, root: Path, inputs: Inputs) -> str:
@@ -255,10 +266,14 @@ def _compile_in(
         if recipe.has_mutants:
             compiled[source] = objects.object_of(root, target.name, read_here)
         rule.unlink()
+    own = [str(place / f"{number}.o") for number in range(len(recipe.sources))]
+    if recipe.generator:
+        made, more_read = _compile_generated(root, recipe, place, own, log, environment, more)
+        own.append(made)
+        read += more_read
     output = folder / recipe.output
     _expect_no_program(recipe.what, prebuilt)
     listing = f"-Wl,--dependency-file={rule}"
-    own = [str(place / f"{number}.o") for number in range(len(recipe.sources))]
     linked = [*own, *_linked(prebuilt, folder)]
     run_in(root, recipe.what, [recipe.linker, "-o", str(output), *linked, *recipe.link, listing], log)
     linked_files = first_rule(rule)
@@ -277,6 +292,31 @@ def _compile_in(
         shutil.rmtree(place)
     read += libraries_of(output)
     return inputs_of(root, read, arguments, folder)
+
+
+GENERATED = "generated.cpp"
+
+
+def _compile_generated(
+    root: Path,
+    recipe: Recipe,
+    place: Path,
+    compiled: list[str],
+    log: Path,
+    environment: Mapping[str, str],
+    more: list[str],
+) -> tuple[str, list[str]]:
+    """The object of the source that the generator makes of those in place, and what was read for it."""
+    assert recipe.generator is not None
+    command = [sys.executable, recipe.generator, *compiled]
+    source, rule = place / GENERATED, place / "rule.d"
+    source.write_text(run_in(root, recipe.what, command, log, of=recipe.generator))
+    target = source.with_suffix(".o")
+    arguments = [*recipe.command(source.name), *more, f"-ffile-prefix-map={place}=.", "-MD", "-MF", str(rule)]
+    run_in(root, recipe.what, ["ccache", *arguments, "-c", "-o", str(target), str(source)], log, environment)
+    read = [name for name in first_rule(rule) if name != str(source)]
+    rule.unlink()
+    return str(target), [recipe.generator, *read]
 
 
 ELF, ELF_TYPE, A_PROGRAM, A_LIBRARY = b"\x7fELF", slice(16, 18), 2, 3
@@ -344,8 +384,16 @@ def _of_ccache(cache: Cache, recipe: Recipe) -> dict[str, str]:
     return {**others, **own}
 
 
-def run_in(root: Path, what: str, command: list[str], log: Path, environment: Mapping[str, str] = os.environ) -> None:
-    """Runs a compiler or make in root; everything it says is added to log."""
+def run_in(
+    root: Path,
+    what: str,
+    command: list[str],
+    log: Path,
+    environment: Mapping[str, str] = os.environ,
+    of: str | None = None,
+) -> str:
+    """Runs a compiler, make or a generator in root; everything it says is added to log. What it writes to its standard output. of:
+    what the program is called, if not by the first word."""
     environment = {**environment, "LC_ALL": "C"}
     try:
         run = subprocess.run(
@@ -365,8 +413,9 @@ def run_in(root: Path, what: str, command: list[str], log: Path, environment: Ma
     with log.open("a", encoding="utf-8") as file:
         file.write(f"{shlex.join(command)}\n{run.stdout}{run.stderr}")
     if run.returncode != 0:
-        program = next(word for word in command if word != "ccache")
+        program = of or next(word for word in command if word != "ccache")
         raise BadInputError(f"{what}: {program} failed: {_first_error(run.stderr)}", f"all of its output: {log}")
+    return run.stdout
 
 
 def _first_error(said: str) -> str:
@@ -524,10 +573,22 @@ def adapter_recipe(
         only_cxx,
         prebuilt,
         made,
+        generator=_generator_of(root, folder, allocator),
         has_mutants=is_clean and bool(allocator.mutant),
         mutant=mutant,
         clean=adapter_recipe(root, allocator, None, flush, is_hooked, left_out) if mutant and not own else None,
     )
+
+
+def _generator_of(root: Path, folder: Path, allocator: Allocator) -> str | None:
+    if allocator.build.generator is None:
+        return None
+    if allocator.build.command:
+        raise BadInputError(
+            f"{folder / 'allocator.toml'}: build.generator: expected none beside build.command",
+            "let the command run it",
+        )
+    return relative(root, matches(folder, "build.generator", [allocator.build.generator]))[0]
 
 
 def _included_in(root: Path, folder: Path, include: list[str], *, is_copied: bool) -> tuple[str, ...]:
