@@ -18,7 +18,7 @@ FUZZ_SECONDS := 10
 NIGHTLY_FUZZ_SECONDS := 600
 MUTATE_ALL = for allocator in $(ALLOCATORS); do $(BIN)/faultline mutate $$allocator || failed+=" mutate $$allocator"; done
 
-.PHONY: help setup build pin test check format fuzz corpus matrix mutate bench bench-peers paper-nvmalloc nightly screenshot image clean
+.PHONY: help setup build pin test check format fuzz corpus matrix mutate bench bench-peers paper-nvmalloc paper-nvmreconstruction nightly screenshot image clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ bench-peers: setup ## beside pmemcheck and pmreorder, as far as they are there (
 
 paper-nvmalloc: setup ## the NVMalloc paper's wear and fragmentation figures, made again
 	@$(BIN)/python ci/paper_nvmalloc.py --out $(OUT)/paper-nvmalloc
+
+paper-nvmreconstruction: setup ## the NVMReconstruction paper's figures of time, made again
+	@$(BIN)/python ci/paper_nvmreconstruction.py --out $(OUT)/paper-nvmreconstruction
 
 nightly: setup ## mutate, the long matrix, the nightly tests, then 10 minutes of fuzzing a reader: all, then the failures
 	@failed=; \

@@ -22,8 +22,9 @@ MUTANTS = [
     (allocator.name, mutant.id, allocator.workload_of(mutant))
     for allocator in (read_allocator(path) for path in sorted((ROOT / "allocators").glob("*/allocator.toml")))
     for mutant in allocator.mutant
-    if mutant.nested
+    if mutant.nested and mutant.rule == "FL014"
 ]
+"""What another address alone breaks after a second crash is FL015."""
 
 FEWEST = 3
 """Such mutants of each allocator."""

@@ -44,6 +44,9 @@ NOT_TOLD_APART = [
     {"BOTTOM_NOT_CLEARED", "MAP_TRUSTED"},
     # They need no crash: the open of the closed heap answers that it is damaged.
     {"ARENA_OF_CALLER", "TABLE_NOT_CLEARED"},
+    # The adapter's check finds an object that is not right, or dies of it: which of its fields it is, its words say.
+    {"CODE_NOT_FIXED", "VIRTUAL_TABLE_NOT_FIXED"},
+    {"LAST_SLOT_FORGOTTEN", "RECONSTRUCTOR_FIRST", "TRANSIENT_NOT_ZEROED"},
 ]
 """All that there are, by allocator."""
 RECOVERIES_AN_OPERATION = {"nvm_malloc": 10}
@@ -60,6 +63,7 @@ SECOND_CRASHES = {
     ("makalu", "allocators/makalu/workloads/spaces.workload"),
     ("nvmalloc", "smoke"),
     ("nvmalloc", "allocators/nvmalloc/workloads/regions.workload"),
+    ("nvmreconstruct", "allocators/nvmreconstruct/workloads/twice.workload"),
     ("pallocator", "smoke"),
     ("pallocator", "allocators/pallocator/workloads/segments.workload"),
     ("pallocator", "allocators/pallocator/workloads/trees.workload"),
@@ -154,9 +158,18 @@ def test_the_crash_states_enter_every_stage_of_recovery(cells: list[CellResult])
     assert len(coverage["nvm_malloc"].stages) >= 30
     assert len(coverage["makalu"].stages) >= 15
     options = {"nvm_malloc_tx": "nvm_malloc", "nvmalloc_protected": "nvmalloc"}
+    options |= {f"nvmreconstruct_{option}": "nvmreconstruct" for option in ("compacting", "trapping", "upgraded")}
     own = {name: set(coverage[name].stages) - set(coverage[base].stages) for name, base in options.items()}
     assert len(own["nvm_malloc_tx"]) >= 3, "the rest is nvm_malloc's"
-    missed = {name: [stage for stage in of.never if stage in own.get(name, of.never)] for name, of in coverage.items()}
+    by_options: dict[str, set[str]] = {}
+    for name, base in options.items():
+        by_options.setdefault(base, set()).update(set(coverage[name].stages) - set(coverage[name].never))
+    missed = {
+        name: [
+            stage for stage in of.never if stage in own.get(name, of.never) and stage not in by_options.get(name, ())
+        ]
+        for name, of in coverage.items()
+    }
     assert {name: stages for name, stages in missed.items() if stages} == {}
     stages = set(coverage["pallocator"].stages)
     assert stages >= SHAPES

@@ -51,6 +51,8 @@ EACH_TIME = {
     ("nvmalloc", "FREE_NOT_FENCED"),
     ("nvmalloc", "ALLOCATED_NOT_FLUSHED"),
     ("pallocator", "COUNTER_NOT_FLUSHED"),
+    ("nvmreconstruct", "LOG_ABSOLUTE"),
+    ("nvmreconstruct", "NO_UNDO"),
 }
 """Some that take seconds; the others are shown in the nightly run."""
 PINS: dict[tuple[str, str], tuple[int, int]] = {
@@ -178,6 +180,26 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
     ("nvmalloc", "POSITION_IS_ADDRESS"): (0, 0),
     ("pallocator", "ARGUMENT_ABSOLUTE"): (2, 0),
     ("pallocator", "IDENTITY_IS_ADDRESS"): (0, 0),
+    ("nvmreconstruct", "PAGE_BEFORE_HEADERS"): (3, 1),
+    ("nvmreconstruct", "CHANGE_NOT_FLUSHED"): (1, 1),
+    ("nvmreconstruct", "CHANGE_CLEARED_FIRST"): (1, 1),
+    ("nvmreconstruct", "OBJECT_NOT_FLUSHED"): (1, 1),
+    ("nvmreconstruct", "META_NOT_FLUSHED"): (1, 1),
+    ("nvmreconstruct", "LOG_ABSOLUTE"): (1, 0),
+    ("nvmreconstruct", "RECORD_NOT_FLUSHED"): (1, 1),
+    ("nvmreconstruct", "FIELD_FORGOTTEN"): (2, 0),
+    ("nvmreconstruct", "CODE_NOT_FIXED"): (1, 0),
+    ("nvmreconstruct", "VIRTUAL_TABLE_NOT_FIXED"): (1, 0),
+    ("nvmreconstruct", "NO_UNDO"): (1, 0),
+    ("nvmreconstruct", "UNDO_NOT_FLUSHED"): (1, 1),
+    ("nvmreconstruct", "UNDO_DROPPED_FIRST"): (1, 0),
+    ("nvmreconstruct", "NUMBER_BEFORE_FLUSH"): (1, 1),
+    ("nvmreconstruct", "FINISHED_PUT_BACK"): (1, 0),
+    ("nvmreconstruct_compacting", "RENAMED_BEFORE_FLUSH"): (4, 1),
+    ("nvmreconstruct_compacting", "OLD_HEAP_KEPT"): (2, 0),
+    ("nvmreconstruct_compacting", "FORWARDED_TO_OLD_PLACE"): (3, 0),
+    ("nvmreconstruct_compacting", "FIELD_NOT_MARKED"): (4, 0),
+    ("nvmreconstruct", "DELTA_OF_LAST"): (2, 0),
 }
 """Operations, lost lines."""
 BOUNDS: dict[tuple[str, str], str] = {
