@@ -97,7 +97,12 @@ Status Compaction::mark_object(uint64_t object) {
     const Past *past = heap.past_of(static_cast<uint32_t>(page));
     const TypeRecord *then = past == nullptr ? nullptr : past->type(header_of(object).type());
     const KnownType *now = heap.program.type(header_of(object).type());
-    if (then == nullptr || now == nullptr || header_of(object).bytes() < then->bytes)
+    uint32_t start = first[page];
+    uint64_t room = (start == page ? heap.span(start) : 1) * heap.slot_bytes(start) - sizeof(Header);
+    if (then != nullptr && (header_of(object).bytes() < then->bytes || header_of(object).bytes() > room))
+        return fail(Status::CORRUPT, "an object's header says that it has %llu bytes",
+                    static_cast<unsigned long long>(header_of(object).bytes()));
+    if (then == nullptr || now == nullptr)
         return fail(Status::NO_TYPES, "an object's type (%08x) is in no table of this program", header_of(object).type());
 #ifdef MUTANT_UPGRADED_SIZE_IGNORED
     objects[object].bytes = header_of(object).bytes();

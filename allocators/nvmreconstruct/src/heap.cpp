@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 
 #include "stage.h"
@@ -107,6 +108,36 @@ static Status expect_layout(const Mapping &file) {
     return Status::OK;
 }
 
+/* What the rest relies on to come to an end and stay inside. */
+static Status expect_sane(const Heap::State &heap) {
+    const Meta &meta = *heap.meta;
+    uint64_t pages = heap.page_count(), roots = heap.root_pages();
+    auto damaged = [](const char *what, uint64_t number) {
+        return fail(Status::CORRUPT, "meta: %s %llu is damaged", what, static_cast<unsigned long long>(number));
+    };
+    if (roots >= pages)
+        return damaged("the number of roots", meta.root_count);
+    if (meta.undo.page_and_1 > pages)
+        return damaged("the undo copy of page", meta.undo.page_and_1 - 1);
+    if (meta.change.count > std::size(meta.change.stores))
+        return damaged("the number of pending stores", meta.change.count);
+    for (uint64_t number = 0; number < meta.change.count; number++) {
+        uint64_t destination = meta.change.stores[number].destination;
+        bool is_inside = destination < heap.heap_file.bytes && destination % sizeof(uint64_t) <= 1;
+        if (!is_inside || ((destination & 1) != 0 && heap.past_of(static_cast<uint32_t>(destination / PAGE_BYTES)) == nullptr))
+            return damaged("pending store", number);
+    }
+    for (uint64_t page = 0; page < pages; page++) {
+        PageWord word = meta.words[page];
+        bool is_right = (word.kind() == PageKind::ROOTS) == (page < roots);
+        if (word.kind() == PageKind::RUN)
+            is_right = is_right && word.run_pages() > 0 && word.run_pages() <= pages - page;
+        if (!is_right || (word.has_slots() && word.slot_class() >= CLASSES))
+            return damaged("the word of page", page);
+    }
+    return Status::OK;
+}
+
 Status Heap::State::load(const Options &options) {
     Status status = map_file(path("meta"), options.address, &meta_file);
     if (status == Status::OK)
@@ -125,6 +156,8 @@ Status Heap::State::load(const Options &options) {
         if (record(slot)->number != 0 && !pasts[slot].read(record(slot)))
             return fail(Status::CORRUPT, "the record of execution %llu is damaged",
                         static_cast<unsigned long long>(record(slot)->number));
+    if (status = expect_sane(*this); status != Status::OK)
+        return status;
     undo();
     redo();
     return Status::OK;

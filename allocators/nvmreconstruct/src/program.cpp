@@ -155,8 +155,14 @@ bool Past::read(const Execution *record) {
     all_fields = reinterpret_cast<const Field *>(types + type_count);
     modules = reinterpret_cast<const ModuleRecord *>(all_fields + record->field_count);
     functions = reinterpret_cast<const FunctionRecord *>(modules + module_count);
-    return bytes <= EXECUTION_BYTES && std::all_of(types, types + type_count, [&](const TypeRecord &type) {
-               return type.first_field + uint64_t{type.field_count} <= record->field_count;
+    auto lies_in = [](const TypeRecord &type) {
+        return
+            [&](const Field &field) { return uint64_t{field.offset} + field.bytes <= type.bytes && field.kind <= Kind::TRANSIENT; };
+    };
+    bool is_next_known = number < UINT32_MAX; /* what a PageWord has room for */
+    return is_next_known && bytes <= EXECUTION_BYTES && std::all_of(types, types + type_count, [&](const TypeRecord &type) {
+               return type.bytes <= MAX_TYPE_BYTES && type.first_field + uint64_t{type.field_count} <= record->field_count &&
+                      std::all_of(fields(type), fields(type) + type.field_count, lies_in(type));
            });
 }
 

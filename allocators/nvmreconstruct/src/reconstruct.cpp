@@ -149,15 +149,17 @@ struct Fixer {
         }
         return past.data_now(program, *word, word);
     }
-    bool object(char *object, Header header) const;
+    Status object(char *object, Header header) const;
 };
 
 /* Transients are zero before the type's own reconstructor is called (section 3). */
-bool Fixer::object(char *object, Header header) const {
+Status Fixer::object(char *object, Header header) const {
     const TypeRecord *then = past.type(header.type());
     const KnownType *now = program.type(header.type());
     if (then == nullptr || now == nullptr)
-        return fail(Status::NO_TYPES, "an object's type (%08x) is in no table of this program", header.type()), false;
+        return fail(Status::NO_TYPES, "an object's type (%08x) is in no table of this program", header.type());
+    if (header.bytes() < then->bytes)
+        return fail(Status::CORRUPT, "an object's header says that it is smaller than its type, %s", now->type->name);
 #ifdef MUTANT_RECONSTRUCTOR_FIRST
     if (now->reconstructor != nullptr)
         now->reconstructor(object);
@@ -192,8 +194,7 @@ bool Fixer::object(char *object, Header header) const {
         }
         if (!is_known && now->reconstructor == nullptr)
             return fail(Status::OTHER_BUILD, "%s points into a program that was built otherwise: it needs a nv_reconstruct",
-                        now->type->name),
-                   false;
+                        now->type->name);
         if (!is_known)
             *word = 0; /* the reconstructor's */
     }
@@ -201,7 +202,7 @@ bool Fixer::object(char *object, Header header) const {
     if (now->reconstructor != nullptr)
         now->reconstructor(object);
 #endif
-    return true;
+    return Status::OK;
 }
 
 } // namespace
@@ -233,16 +234,18 @@ Status Heap::State::reconstruct(uint32_t page) {
             past = &other;
 #endif
     Fixer fixer{*past, program, reinterpret_cast<uint64_t>(base()), heap_file.bytes};
-    bool is_right = true;
+    Status status = Status::OK;
     visit_live(*this, page, [&](uint64_t from, uint64_t bytes) {
-        if (word.kind() != PageKind::ROOTS)
-            is_right = is_right && fixer.object(content + from, {word_at(page * PAGE_BYTES + from - sizeof(Header))});
-        for (uint64_t at = from; word.kind() == PageKind::ROOTS && at < from + bytes; at += sizeof(uint64_t))
-            is_right = is_right && fixer.pointer(reinterpret_cast<uint64_t *>(content + at));
+        if (word.kind() != PageKind::ROOTS && status == Status::OK)
+            status = fixer.object(content + from, {word_at(page * PAGE_BYTES + from - sizeof(Header))});
+        for (uint64_t at = from; word.kind() == PageKind::ROOTS && at < from + bytes && status == Status::OK;
+             at += sizeof(uint64_t))
+            if (!fixer.pointer(reinterpret_cast<uint64_t *>(content + at)))
+                status = fail(Status::OTHER_BUILD, "a root points into a program that was built otherwise");
     });
-    if (!is_right) {
+    if (status != Status::OK) {
         this->undo();
-        return Status::OTHER_BUILD;
+        return status;
     }
 #ifdef MUTANT_UNDO_DROPPED_FIRST
     drop(undo);

@@ -239,6 +239,35 @@ static void test_wrong_input() {
     EXPECT(nv::Heap::open({.folder = folder.c_str()}, &heap) == nv::Status::CORRUPT);
 }
 
+/* Whatever a byte of meta's is, open comes to an end, and says what it found. */
+static void test_damaged_meta() {
+    std::string folder = folder_of_heap(), copy = folder_of_heap();
+    nv::Heap *heap = created(folder, 16384, 2);
+    EXPECT(heap->make(reinterpret_cast<Square *&>(heap->root<Shape>(0)), 5000, NOTHING) == nv::Status::OK);
+    EXPECT(heap->make(reinterpret_cast<Square *&>(heap->root<Shape>(1)), 0, NOTHING) == nv::Status::OK);
+    heap->close();
+    unsigned refused = 0;
+    for (uint64_t place = 0; place < 9000; place += place < 300 ? 1 : 37) {
+        std::string command = "cp " + folder + "/* " + copy;
+        if (system(command.c_str()) != 0)
+            give_up("cp");
+        FILE *meta = fopen((copy + "/meta").c_str(), "r+");
+        if (meta == nullptr || fseek(meta, static_cast<long>(place), SEEK_SET) != 0)
+            give_up("meta");
+        int byte = fgetc(meta);
+        fseek(meta, static_cast<long>(place), SEEK_SET);
+        fputc(byte ^ 0xff, meta);
+        fclose(meta);
+        nv::Heap *opened = nullptr;
+        nv::Status status = nv::Heap::open({.folder = copy.c_str()}, &opened);
+        EXPECT(status == nv::Status::OK || std::string(nv::message()).size() > 10);
+        refused += status != nv::Status::OK;
+        if (status == nv::Status::OK)
+            opened->close();
+    }
+    EXPECT(refused > 50);
+}
+
 int main() {
     begin_tests("nvmreconstruct");
     test_objects_survive_moves();
@@ -246,5 +275,6 @@ int main() {
     test_what_nothing_reaches_goes();
     test_random();
     test_wrong_input();
+    test_damaged_meta();
     return end_tests();
 }

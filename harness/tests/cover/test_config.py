@@ -203,7 +203,7 @@ def test_the_matrix_has_every_mutant_once_and_every_workload(root: Path) -> None
             spec.mutant for spec in specs if spec.mutant and spec.allocator == name and spec.strategy == "complete"
         ]
         assert mutants == [mutant.id for mutant in allocator.mutant]
-        files = {f"{path.relative_to(root)}" for path in (root / "allocators" / name / "workloads").iterdir()}
+        files = {f"{path.relative_to(root)}" for path in (root / "allocators" / name / "workloads").glob("*")}
         assert {workload for workload in clean if workload.startswith(f"allocators/{name}/")} == files
     for spec in specs:
         assert spec.stop_at_rule == spec.expected_rule
