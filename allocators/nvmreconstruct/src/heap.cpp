@@ -123,6 +123,9 @@ static Status expect_sane(const Heap::State &heap) {
         return damaged("the number of pending stores", meta.change.count);
     for (uint64_t number = 0; number < meta.change.count; number++) {
         uint64_t destination = meta.change.stores[number].destination;
+#ifdef MUTANT_LOG_ABSOLUTE
+        destination -= reinterpret_cast<uint64_t>(heap.base());
+#endif
         bool is_inside = destination < heap.heap_file.bytes && destination % sizeof(uint64_t) <= 1;
         if (!is_inside || ((destination & 1) != 0 && heap.past_of(static_cast<uint32_t>(destination / PAGE_BYTES)) == nullptr))
             return damaged("pending store", number);

@@ -155,20 +155,23 @@ bool Past::read(const Execution *record) {
     all_fields = reinterpret_cast<const Field *>(types + type_count);
     modules = reinterpret_cast<const ModuleRecord *>(all_fields + record->field_count);
     functions = reinterpret_cast<const FunctionRecord *>(modules + module_count);
-    auto lies_in = [](const TypeRecord &type) {
-        return
-            [&](const Field &field) { return uint64_t{field.offset} + field.bytes <= type.bytes && field.kind <= Kind::TRANSIENT; };
-    };
     bool is_next_known = number < UINT32_MAX; /* what a PageWord has room for */
     return is_next_known && bytes <= EXECUTION_BYTES && std::all_of(types, types + type_count, [&](const TypeRecord &type) {
-               return type.bytes <= MAX_TYPE_BYTES && type.first_field + uint64_t{type.field_count} <= record->field_count &&
-                      std::all_of(fields(type), fields(type) + type.field_count, lies_in(type));
+               return type.first_field + uint64_t{type.field_count} <= record->field_count;
            });
 }
 
 const TypeRecord *Past::type(uint32_t name) const {
     auto found = std::find_if(types, types + type_count, [&](const TypeRecord &type) { return type.name == name; });
-    return found == types + type_count ? nullptr : found;
+    return found == types + type_count || !is_sane(*found) ? nullptr : found;
+}
+
+/* Its fields lie in it. It is asked when an object of it is there, and not of all types: what is not needed is not read. */
+bool Past::is_sane(const TypeRecord &type) const {
+    auto lies_in = [&](const Field &field) {
+        return uint64_t{field.offset} + field.bytes <= type.bytes && field.kind <= Kind::TRANSIENT;
+    };
+    return type.bytes <= MAX_TYPE_BYTES && std::all_of(fields(type), fields(type) + type.field_count, lies_in);
 }
 
 bool Past::is_laid_out_as(const TypeRecord &past, const Type &type) const {

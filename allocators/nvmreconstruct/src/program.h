@@ -45,6 +45,7 @@ class Past {
     bool data_now(const Program &program, uint64_t address, uint64_t *now) const;
 
   private:
+    bool is_sane(const TypeRecord &type) const;
     const ModuleRecord *module_of(uint64_t address) const;
 
     const TypeRecord *types = nullptr;
