@@ -37,6 +37,8 @@ pub struct Witness {
     pub site: String,
     /// Choices are relative to everything persisted instead of to the floor.
     pub from_newest: bool,
+    /// Only a long life after the crash shows it.
+    pub is_of_long_life: bool,
     /// Lines that differ: file (index in the trace's file table), line number, choice.
     pub lines: Vec<LineChoice>,
     /// Crashes after that one, each in the recovery from the one before it or in its follow-up.
@@ -92,7 +94,7 @@ impl Witness {
             self.position,
             self.operation,
             self.event_in_operation,
-            u32::from(self.from_newest),
+            u32::from(self.from_newest) | u32::from(self.is_of_long_life) << 1,
             self.lines.len() as u32,
         ] {
             put(&mut bytes, u64::from(number));
@@ -151,7 +153,8 @@ impl Witness {
         witness.position = take_u32(&mut rest)?;
         witness.operation = take_u32(&mut rest)?;
         witness.event_in_operation = take_u32(&mut rest)?;
-        witness.from_newest = take(&mut rest)? != 0;
+        let flags = take(&mut rest)?;
+        (witness.from_newest, witness.is_of_long_life) = (flags & 1 != 0, flags & 2 != 0);
         witness.lines = take_lines(&mut rest)?;
         while !rest.is_empty() {
             let (position, from_newest) = (take_u32(&mut rest)?, take(&mut rest)? != 0);
@@ -248,6 +251,7 @@ mod tests {
             seed: u64::MAX,
             position: 77,
             from_newest: true,
+            is_of_long_life: true,
             lines: vec![line],
             later: vec![LaterCrash { position: 3, from_newest: true, lines: vec![line, line] }, LaterCrash::default()],
             ..Witness::default()
@@ -257,6 +261,14 @@ mod tests {
     #[test]
     fn a_token_gives_its_witness_back() {
         assert_eq!(Witness::decode(&witness().encode()), Ok(witness()));
+    }
+
+    #[test]
+    fn each_flag_is_its_own() {
+        for (from_newest, is_of_long_life) in [(false, false), (true, false), (false, true)] {
+            let witness = Witness { from_newest, is_of_long_life, ..witness() };
+            assert_eq!(Witness::decode(&witness.encode()), Ok(witness));
+        }
     }
 
     #[test]

@@ -196,16 +196,14 @@ fn execute(command: Command) -> Result<u8, EngineError> {
         }
         Command::Replay { config, token } => {
             let witness = decode(&token)?;
-            let config = Config::read(&config)?;
+            let config = Config::read(&config)?.for_token(&witness);
             let trace = Trace::read(&config.trace)?;
-            let config = replay::config_that_shows(config, &trace, &witness)?;
             Ok(replay::replay(&config, &trace, &witness, &mut Output::default())?.exit_code())
         }
         Command::Shrink { config, token } => {
             let witness = decode(&token)?;
-            let config = Config::read(&config)?;
+            let config = Config::read(&config)?.for_token(&witness);
             let trace = Trace::read(&config.trace)?;
-            let config = replay::config_that_shows(config, &trace, &witness)?;
             Ok(shrink::shrink(&config, &trace, &witness, &mut Output::default())?.exit_code())
         }
         Command::Damage { config, at_most, only } => {

@@ -8,6 +8,7 @@ use crashgen::model::PersistencyModel;
 use crashgen::replay::{Probe, ServerOptions};
 use crashgen::strategy::{Options, Sample, Strategy};
 use crashgen::symbols::{Symbol, Symbols};
+use crashgen::token::Witness;
 use crashgen::trace::{EventKind, Trace};
 use oracle::contract::OutOfMemory;
 use oracle::history::{Generation, OperationIndex, Phase};
@@ -472,8 +473,9 @@ impl Config {
         Self { probe: ProbeName::Deep, strategy: &Sample, nested: 0, limits, ..self.clone() }
     }
 
-    /// The same for a token: with the whole probe, in a long life or not.
-    pub fn for_token(self, is_of_long_life: bool) -> Self {
+    /// The same for a token: with the whole probe that shows it. Earlier tokens say by their rule alone that it is a long life.
+    pub fn for_token(self, witness: &Witness) -> Self {
+        let is_of_long_life = witness.is_of_long_life || witness.rule.parse() == Ok(RuleId::NotLasting);
         let probe = if is_of_long_life { ProbeName::Deep } else { ProbeName::Full };
         Self { probe, ..self }
     }

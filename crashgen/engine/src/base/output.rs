@@ -65,26 +65,14 @@ impl Pace {
 #[derive(Default)]
 pub struct Output {
     pace: Pace,
-    is_silent: bool,
 }
 
 impl Output {
-    /// One that writes nothing: for what is only asked.
-    pub fn silent() -> Self {
-        Self { is_silent: true, ..Self::default() }
-    }
-
     /// Says something: one line, `body` with the kind under `event`.
     pub fn say(&mut self, event: &str, body: &impl Serialize) {
         let mut value = serde_json::to_value(body).expect("plain data");
         value["event"] = Value::from(event);
-        self.print(&value);
-    }
-
-    fn print(&self, value: &Value) {
-        if !self.is_silent {
-            print(value);
-        }
+        print(&value);
     }
 
     /// Why the verdict may be none that is sure; nothing where there is no reason.
@@ -97,7 +85,7 @@ impl Output {
     /// How far it is; at most five times a second.
     pub fn progress(&mut self, position: u32, positions: usize, recoveries: u64, findings: usize) {
         if self.pace.is_due() {
-            self.print(
+            print(
                 &json!({"event": "progress", "position": position, "positions": positions, "recoveries": recoveries, "findings": findings}),
             );
         }
@@ -105,7 +93,7 @@ impl Output {
 
     /// The last line. `seen`: how often each finding was seen, by its id.
     pub fn done(&mut self, verdict: Verdict, seen: &BTreeMap<&str, u64>, trace_hash: &str) {
-        self.print(
+        print(
             &json!({"event": "done", "verdict": verdict.name(), "findings": seen.len(), "seen": seen, "trace_hash": trace_hash}),
         );
     }

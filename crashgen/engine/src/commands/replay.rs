@@ -22,7 +22,7 @@ use crashgen::replay::Probe;
 use crashgen::strategy::{Asked, Replay, Strategy};
 use crashgen::token::{LaterCrash, Witness};
 use crashgen::trace::Trace;
-use oracle::{Judgement, RuleId, Violation};
+use oracle::{Judgement, Violation};
 use std::ops::ControlFlow;
 
 /// Makes the state, runs the full probe on it and prints what the oracle says.
@@ -36,20 +36,6 @@ pub fn replay(config: &Config, trace: &Trace, witness: &Witness, output: &mut Ou
         None => replayer.workload(trace),
         Some(crash) => replayer.recovery(trace, crash),
     }
-}
-
-/// The configuration with the probe that shows the token's rule. Only a long life shows FL020. What another address breaks (FL015) it may
-/// break in any life: where the usual ones show nothing, it is a long one.
-///
-/// # Errors
-/// Those of [`replay`].
-pub fn config_that_shows(config: Config, trace: &Trace, witness: &Witness) -> Result<Config, EngineError> {
-    let rule = witness.rule.parse();
-    let config = config.for_token(rule == Ok(RuleId::NotLasting));
-    if rule == Ok(RuleId::NotRelocatable) && replay(&config, trace, witness, &mut Output::silent())? == Verdict::Pass {
-        return Ok(config.for_token(true));
-    }
-    Ok(config)
 }
 
 /// Runs the state of one token.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The witness of a finding: the workload and the crashes that show it, as its token names them.
 
-use crate::base::config::Config;
+use crate::base::config::{Config, ProbeName};
 use crate::heap::case::CurrentOperation;
 use crate::heap::crashes::{CrashBefore, LaterState};
 use crate::heap::state::StateRef;
@@ -62,6 +62,7 @@ pub fn witness(
         event_in_operation: first.current.map_or(0, |current| first.position - current.began_at),
         site: sites.first().map(|site| site.function.clone()).unwrap_or_default(),
         from_newest,
+        is_of_long_life: config.probe == ProbeName::Deep,
         lines,
         later: crashes.into_iter().rev().map(Crash::later).collect(),
     }
