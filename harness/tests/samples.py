@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +20,13 @@ from faultline.study.witness import Shrunk
 
 SOURCE_FOLDERS = ("allocators", "include", "pintools", "runner")
 """Of a clone: what allocators, runner and tracers are built from."""
+
+
+def copy_of_sources(root: Path, folder: Path) -> Path:
+    """A clone's sources in the folder, to change as one likes."""
+    for part in SOURCE_FOLDERS:
+        shutil.copytree(root / part, folder / part)
+    return folder
 
 
 def site(function: str, line: int) -> dict[str, Any]:

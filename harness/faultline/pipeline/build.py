@@ -239,39 +239,12 @@ def _compile_in(
     root: Path, cache: Cache, recipe: Recipe, folder: Path, log: Path, prebuilt: list[Path], made_of: Iterable[str]
 ) -> Inputs:
     """prebuilt: what is linked, too; made_of: what was read so far."""
-    # Of several that begin a name, the compiler takes the last one.
-    roots = sorted({str(root), str(project_root())}, key=len)
-    more = [f"-ffile-prefix-map={one}=." for one in roots]
-    if recipe.assembler:
-        more.append(assembled_by(recipe.assembler))
-    environment = _of_ccache(cache, recipe)
     arguments = (*recipe.arguments, *recipe.only_c, *recipe.only_cxx, *recipe.link)
-    read = [*made_of, *_named_in_arguments(root, arguments)]
     place = folder / objects.FOLDER
     place.mkdir()
-    clean = make(root, cache, recipe.clean).path.parent if recipe.clean else None
-    of_clean = objects.kept(clean) if clean else objects.Objects({})
-    compiled: dict[str, objects.Object] = {}
-    rule = folder / "rule.d"
-    for number, source in enumerate(recipe.sources):
-        target = place / f"{number}.o"
-        if clean and (same := of_clean.without(source, recipe.mutant or "")):
-            shutil.copy(clean / objects.FOLDER / same.file, target)
-            read += same.read
-            continue
-        command = ["ccache", *recipe.command(source), *more, "-MD", "-MF", str(rule), "-c", "-o", str(target), source]
-        run_in(root, recipe.what, command, log, environment)
-        read_here = first_rule(rule)
-        read += read_here
-        if recipe.has_mutants:
-            compiled[source] = objects.object_of(root, target.name, read_here)
-        rule.unlink()
-    own = [str(place / f"{number}.o") for number in range(len(recipe.sources))]
-    if recipe.generator:
-        made, more_read = _compile_generated(root, recipe, place, own, log, environment, more)
-        own.append(made)
-        read += more_read
-    output = folder / recipe.output
+    own, read_for = _compile_sources(root, cache, recipe, place, log)
+    read = [*made_of, *_named_in_arguments(root, arguments), *read_for]
+    output, rule = folder / recipe.output, folder / "rule.d"
     _expect_no_program(recipe.what, prebuilt)
     listing = f"-Wl,--dependency-file={rule}"
     linked = [*own, *_linked(prebuilt, folder)]
@@ -286,37 +259,60 @@ def _compile_in(
         libraries = [output, *filter(_is_shared, prebuilt)]
         if part := without_hooks(others) or next(filter(None, map(part_without_hooks, libraries)), ""):
             (folder / WITHOUT_HOOKS).write_text(part)
-    if recipe.has_mutants:
-        objects.keep(folder, compiled)
-    else:
+    if not recipe.has_mutants:
         shutil.rmtree(place)
     read += libraries_of(output)
     return inputs_of(root, read, arguments, folder)
 
 
+def _compile_sources(root: Path, cache: Cache, recipe: Recipe, place: Path, log: Path) -> tuple[list[str], list[str]]:
+    """The objects, in place, and what was read for them."""
+    # Of several that begin a name, the compiler takes the last one.
+    roots = sorted({str(root), str(project_root())}, key=len)
+    more = [f"-ffile-prefix-map={one}=." for one in roots]
+    if recipe.assembler:
+        more.append(assembled_by(recipe.assembler))
+    environment = _of_ccache(cache, recipe)
+    clean = make(root, cache, recipe.clean).path.parent if recipe.clean else None
+    of_clean = objects.kept(clean) if clean else objects.Objects({})
+    compiled: dict[str, objects.Object] = {}
+    own: list[str] = []
+    read: list[str] = []
+    rule = place / "rule.d"
+
+    def compiled_to(target: Path, source: str, *also: str) -> list[str]:
+        """What was read for it."""
+        command = ["ccache", *recipe.command(source), *more, *also, "-MD", "-MF", str(rule), "-c", "-o", str(target)]
+        run_in(root, recipe.what, [*command, source], log, environment)
+        read_here = first_rule(rule)
+        rule.unlink()
+        return read_here
+
+    for number, source in enumerate(recipe.sources):
+        target = place / f"{number}.o"
+        own.append(str(target))
+        if clean and (same := of_clean.without(source, recipe.mutant or "")):
+            shutil.copy(clean / objects.FOLDER / same.file, target)
+            read += same.read
+            continue
+        read_here = compiled_to(target, source)
+        read += read_here
+        if recipe.has_mutants:
+            compiled[source] = objects.object_of(root, target.name, read_here)
+    if recipe.has_mutants:
+        objects.keep(place.parent, compiled)
+    if recipe.generator:
+        generated, target = place / GENERATED, place / f"{len(own)}.o"
+        command = [sys.executable, recipe.generator, *own]
+        generated.write_text(run_in(root, recipe.what, command, log, of=recipe.generator))
+        read_here = compiled_to(target, str(generated), f"-ffile-prefix-map={place}=.")
+        read += [recipe.generator, *(name for name in read_here if name != str(generated))]
+        own.append(str(target))
+    return own, read
+
+
 GENERATED = "generated.cpp"
-
-
-def _compile_generated(
-    root: Path,
-    recipe: Recipe,
-    place: Path,
-    compiled: list[str],
-    log: Path,
-    environment: Mapping[str, str],
-    more: list[str],
-) -> tuple[str, list[str]]:
-    """The object of the source that the generator makes of those in place, and what was read for it."""
-    assert recipe.generator is not None
-    command = [sys.executable, recipe.generator, *compiled]
-    source, rule = place / GENERATED, place / "rule.d"
-    source.write_text(run_in(root, recipe.what, command, log, of=recipe.generator))
-    target = source.with_suffix(".o")
-    arguments = [*recipe.command(source.name), *more, f"-ffile-prefix-map={place}=.", "-MD", "-MF", str(rule)]
-    run_in(root, recipe.what, ["ccache", *arguments, "-c", "-o", str(target), str(source)], log, environment)
-    read = [name for name in first_rule(rule) if name != str(source)]
-    rule.unlink()
-    return str(target), [recipe.generator, *read]
+"""Beside the objects that it is made of."""
 
 
 ELF, ELF_TYPE, A_PROGRAM, A_LIBRARY = b"\x7fELF", slice(16, 18), 2, 3

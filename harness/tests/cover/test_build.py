@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,16 +13,13 @@ from faultline.base.cache import Cache, key_of
 from faultline.base.config import Flush, find_allocator
 from faultline.base.errors import BadInputError, InfrastructureError
 from faultline.pipeline import build, objects
-from samples import SOURCE_FOLDERS
+from samples import copy_of_sources
 
 
 @pytest.fixture
 def clone(tmp_path: Path, root: Path) -> Path:
     """A clone's sources, to change as we like."""
-    folder = tmp_path / "clone"
-    for part in SOURCE_FOLDERS:
-        shutil.copytree(root / part, folder / part)
-    return folder
+    return copy_of_sources(root, tmp_path / "clone")
 
 
 @pytest.mark.slow

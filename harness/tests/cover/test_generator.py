@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from faultline.base.cache import Cache
-from faultline.base.config import Allocator, find_allocator
+from faultline.base.config import find_allocator
 from faultline.base.errors import BadInputError
 from faultline.pipeline import build
-from samples import SOURCE_FOLDERS
+from samples import copy_of_sources
 
 GENERATOR = """import sys
 assert all(name.endswith(".o") for name in sys.argv[1:])
@@ -24,10 +23,7 @@ print("extern int of_objects; int of_objects = %d;" % len(sys.argv[1:]))
 
 @pytest.fixture
 def clone(tmp_path: Path, root: Path) -> Path:
-    folder = tmp_path / "clone"
-    for part in SOURCE_FOLDERS:
-        shutil.copytree(root / part, folder / part)
-    return folder
+    return copy_of_sources(root, tmp_path / "clone")
 
 
 @pytest.fixture
@@ -40,12 +36,8 @@ def described(clone: Path) -> Path:
     return path
 
 
-def allocator_of(clone: Path) -> Allocator:
-    return find_allocator(clone, "nvm_malloc")
-
-
 def built(clone: Path, cache: Cache, mutant: str | None = None) -> build.Built:
-    return build.build_adapter(clone, cache, allocator_of(clone), mutant, "clwb")
+    return build.build_adapter(clone, cache, find_allocator(clone, "nvm_malloc"), mutant, "clwb")
 
 
 def value_of(library: Path) -> int:
