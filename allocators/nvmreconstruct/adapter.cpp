@@ -100,10 +100,8 @@ template <typename Init> int make(fl_heap *heap, Node *&root, uint64_t number, u
         set_up(node, number, heap->heap->execution());
         init(node);
     };
-    /* The pointer to the base is the pointer to the object: there is no other base. */
-    nv::Status status = number % 2 != 0 ? heap->heap->make(reinterpret_cast<Odd *&>(root), tail_bytes, set)
-                                        : heap->heap->make(reinterpret_cast<Even *&>(root), tail_bytes, set);
-    return status_of(status);
+    bool is_odd = number % 2 != 0;
+    return status_of(is_odd ? heap->heap->make<Odd>(root, tail_bytes, set) : heap->heap->make<Even>(root, tail_bytes, set));
 }
 
 int allocate(fl_heap *heap, uint32_t slot, uint64_t bytes, fl_fill fill, void *context) {

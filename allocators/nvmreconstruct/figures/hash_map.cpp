@@ -46,7 +46,7 @@ static Element *&bucket(nv::Heap *heap, uint64_t key) {
 static void put(nv::Heap *heap, uint64_t key, uint64_t buffer_bytes) {
     Element *&first = bucket(heap, key);
     Element *before = first, *&fresh = heap->root<Element>(0);
-    expect(heap->make(fresh, buffer_bytes, [&](Element *element) {
+    expect(heap->make<Element>(fresh, buffer_bytes, [&](Element *element) {
         element->next = before;
         element->key = key;
         element->buffer_bytes = buffer_bytes;

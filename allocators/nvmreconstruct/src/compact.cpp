@@ -47,13 +47,12 @@ class Compaction {
     uint64_t used_pages, execution;
 };
 
-Compaction::Compaction(Heap::State &heap) : heap(heap), first(heap.page_count()), used_pages(heap.root_pages()), execution(1) {
-    for (const Past &past : heap.pasts)
-        execution = std::max(execution, past.number + 1);
+Compaction::Compaction(Heap::State &heap)
+    : heap(heap), first(heap.page_count()), used_pages(heap.root_pages()), execution(heap.newest_execution() + 1) {
     for (uint32_t page = 0; page < heap.page_count();) {
-        uint64_t span = heap.span(page);
+        uint32_t span = heap.span(page);
         std::fill_n(first.begin() + page, span, page);
-        page += static_cast<uint32_t>(span);
+        page += span;
     }
     words.assign(heap.page_count(), {0});
     for (uint64_t page = 0; page < heap.root_pages(); page++)
@@ -63,7 +62,7 @@ Compaction::Compaction(Heap::State &heap) : heap(heap), first(heap.page_count())
 /* ---- what is reached ---- */
 
 uint64_t Compaction::object_of(uint64_t page, uint64_t word) const {
-    const Past *past = heap.past_of(static_cast<uint32_t>(page));
+    const PastExecution *past = heap.execution_of(static_cast<uint32_t>(page));
     uint64_t offset = past == nullptr ? UINT64_MAX : word - past->heap_base;
     if (offset >= heap.heap_file.bytes || offset / PAGE_BYTES < heap.root_pages())
         return 0;
@@ -94,12 +93,10 @@ Status Compaction::mark() {
 
 Status Compaction::mark_object(uint64_t object) {
     uint64_t page = object / PAGE_BYTES;
-    const Past *past = heap.past_of(static_cast<uint32_t>(page));
+    const PastExecution *past = heap.execution_of(static_cast<uint32_t>(page));
     const TypeRecord *then = past == nullptr ? nullptr : past->type(header_of(object).type());
     const KnownType *now = heap.program.type(header_of(object).type());
-    uint32_t start = first[page];
-    uint64_t room = (start == page ? heap.span(start) : 1) * heap.slot_bytes(start) - sizeof(Header);
-    if (then != nullptr && (header_of(object).bytes() < then->bytes || header_of(object).bytes() > room))
+    if (then != nullptr && (header_of(object).bytes() < then->bytes || header_of(object).bytes() > heap.room(first[page])))
         return fail(Status::CORRUPT, "an object's header says that it has %llu bytes",
                     static_cast<unsigned long long>(header_of(object).bytes()));
     if (then == nullptr || now == nullptr)
@@ -143,16 +140,13 @@ Status Compaction::place() {
                 words[page] = PageWord::of(PageKind::RUN, execution, pages);
             moved.to = page * PAGE_BYTES + sizeof(Header);
         } else {
-            uint32_t slot_class = CLASSES - 1;
-            while (slot_bytes_of(slot_class) < whole)
-                slot_class--;
+            uint32_t slot_class = class_for(whole);
             auto &[page, slots] = open[slot_class];
             if (page == 0 || slots == ALL_COUNTS[slot_class]) {
                 page = next_page(1);
                 slots = 0;
                 if (used_pages <= heap.page_count())
-                    words[page] =
-                        PageWord::of(static_cast<PageKind>(static_cast<uint32_t>(PageKind::SLOTS) + slot_class), execution);
+                    words[page] = PageWord::of_slots(slot_class, execution);
             }
             moved.to = page * PAGE_BYTES + slots++ * uint64_t{slot_bytes_of(slot_class)} + sizeof(Header);
         }
@@ -164,9 +158,7 @@ Status Compaction::place() {
 
 bool Compaction::is_done() const {
     uint64_t live = 0;
-    for (uint32_t page = 0; page < heap.page_count(); page += static_cast<uint32_t>(heap.span(page)))
-        for (uint32_t slot = 0; slot < heap.slot_count(page); slot++)
-            live += heap.header(page, slot).is_live();
+    heap.visit_objects([&](uint32_t, uint32_t, Header) { live++; });
     auto stays = [](const auto &object) { return object.second.to == object.second.from; };
     return live == objects.size() && std::all_of(objects.begin(), objects.end(), stays) && !heap.needs_compaction();
 }
@@ -174,7 +166,7 @@ bool Compaction::is_done() const {
 /* ---- copying ---- */
 
 uint64_t Compaction::forwarded(uint64_t page, uint64_t word, const char *to_base) const {
-    const Past *past = heap.past_of(static_cast<uint32_t>(page));
+    const PastExecution *past = heap.execution_of(static_cast<uint32_t>(page));
     auto found = objects.find(object_of(page, word));
     if (found == objects.end())
         return 0;
@@ -188,7 +180,7 @@ uint64_t Compaction::forwarded(uint64_t page, uint64_t word, const char *to_base
 
 Status Compaction::copy_object(const Moved &moved, char *to_base) {
     uint64_t page = moved.from / PAGE_BYTES;
-    const Past &past = *heap.past_of(static_cast<uint32_t>(page));
+    const PastExecution &past = *heap.execution_of(static_cast<uint32_t>(page));
     Header header = header_of(moved.from);
     const TypeRecord &then = *past.type(header.type());
     const KnownType &known = *heap.program.type(header.type());
@@ -251,12 +243,7 @@ Status Compaction::copy(uintptr_t address) {
     }
     if (status == Status::OK) {
         auto *meta = reinterpret_cast<Meta *>(meta_file.base);
-        meta->page_bytes = PAGE_BYTES;
-        meta->page_count = heap.page_count();
-        meta->root_count = heap.meta->root_count;
-        meta->generation = generation;
-        meta->execution_bytes = EXECUTION_BYTES;
-        meta->execution_slots = EXECUTION_SLOTS;
+        meta->begin(heap.page_count(), heap.meta->root_count, generation);
         meta->magic = META_MAGIC;
         std::copy(words.begin(), words.end(), meta->words);
         auto *record = reinterpret_cast<Execution *>(meta_file.base + executions_offset(heap.page_count()));

@@ -82,12 +82,7 @@ void Mapping::unmap() {
 
 /* ---- create, open, close ---- */
 
-static bool is_heap(const Mapping &file) {
-    const auto *meta = reinterpret_cast<const Meta *>(file.base);
-    return file.bytes >= sizeof(Meta) && meta->magic == META_MAGIC;
-}
-
-static bool is_heap_in(const std::string &meta_path) {
+static bool is_heap(const std::string &meta_path) {
     uint64_t magic = 0;
     int fd = open(meta_path.c_str(), O_RDONLY | O_CLOEXEC);
     bool is_read = fd >= 0 && pread(fd, &magic, sizeof magic, offsetof(Meta, magic)) == sizeof magic;
@@ -98,7 +93,7 @@ static bool is_heap_in(const std::string &meta_path) {
 
 static Status expect_layout(const Mapping &file) {
     const auto *meta = reinterpret_cast<const Meta *>(file.base);
-    if (!is_heap(file))
+    if (file.bytes < sizeof(Meta) || meta->magic != META_MAGIC)
         return fail(Status::NOT_A_HEAP, "meta: the creation of the heap was not completed");
     if (meta->page_bytes != PAGE_BYTES || meta->execution_bytes != EXECUTION_BYTES || meta->execution_slots != EXECUTION_SLOTS)
         return fail(Status::INVALID, "the heap was made by a library with other parameters (NVR_PAGE_BYTES, NVR_EXECUTION_...)");
@@ -127,7 +122,7 @@ static Status expect_sane(const Heap::State &heap) {
         destination -= reinterpret_cast<uint64_t>(heap.base());
 #endif
         bool is_inside = destination < heap.heap_file.bytes && destination % sizeof(uint64_t) <= 1;
-        if (!is_inside || ((destination & 1) != 0 && heap.past_of(static_cast<uint32_t>(destination / PAGE_BYTES)) == nullptr))
+        if (!is_inside || ((destination & 1) != 0 && heap.execution_of(static_cast<uint32_t>(destination / PAGE_BYTES)) == nullptr))
             return damaged("pending store", number);
     }
     for (uint64_t page = 0; page < pages; page++) {
@@ -154,9 +149,9 @@ Status Heap::State::load(const Options &options) {
         return status == Status::NOT_A_HEAP ? Status::CORRUPT : status;
     if (heap_file.bytes != page_count() * PAGE_BYTES)
         return fail(Status::CORRUPT, "%s: it has another size than meta says", heap_name(meta->generation).c_str());
-    pasts.assign(EXECUTION_SLOTS, {});
+    executions.assign(EXECUTION_SLOTS, {});
     for (uint64_t slot = 0; slot < EXECUTION_SLOTS; slot++)
-        if (record(slot)->number != 0 && !pasts[slot].read(record(slot)))
+        if (record(slot)->number != 0 && !executions[slot].read(record(slot)))
             return fail(Status::CORRUPT, "the record of execution %llu is damaged",
                         static_cast<unsigned long long>(record(slot)->number));
     if (status = expect_sane(*this); status != Status::OK)
@@ -191,12 +186,13 @@ Status Heap::start(State *state, const Options &options, Heap **heap) {
     if (status != Status::OK)
         return status;
     state->learn_pages();
-    bool has_room = std::any_of(state->pasts.begin(), state->pasts.end(), [](const Past &past) { return past.number == 0; });
+    bool has_room =
+        std::any_of(state->executions.begin(), state->executions.end(), [](const PastExecution &past) { return past.number == 0; });
     state->mode = has_room ? options.mode : Mode::EAGER; /* else the next execution would have no place for its record */
     if (state->mode == Mode::TRAPPING)
         status = state->set_traps();
     for (uint32_t page = 0; state->mode == Mode::EAGER && page < state->page_count() && status == Status::OK;
-         page += static_cast<uint32_t>(state->span(page)))
+         page += state->span(page))
         if (!state->is_of_now(page) && state->is_live(page))
             status = state->reconstruct(page);
     if (status == Status::OK)
@@ -207,7 +203,7 @@ Status Heap::start(State *state, const Options &options, Heap **heap) {
 Status Heap::create(const Options &options, Heap **heap) {
     auto state = std::make_unique<State>();
     state->folder = options.folder;
-    if (is_heap_in(state->path("meta")))
+    if (is_heap(state->path("meta")))
         return fail(Status::EXISTS, "%s: there is a heap already", options.folder);
     for (const char *name : {"meta", "heap.0"})
         unlink(state->path(name).c_str());
@@ -226,14 +222,10 @@ Status Heap::create(const Options &options, Heap **heap) {
         status = map_file(state->path("heap.0"), after(options.address, state->meta_file), &state->heap_file);
     if (status == Status::OK) {
         Meta *meta = state->meta = reinterpret_cast<Meta *>(state->meta_file.base);
-        meta->page_bytes = PAGE_BYTES;
-        meta->page_count = pages;
-        meta->root_count = options.root_count;
-        meta->execution_bytes = EXECUTION_BYTES;
-        meta->execution_slots = EXECUTION_SLOTS;
+        meta->begin(pages, options.root_count, 0);
         for (uint64_t page = 0; page < root_pages; page++)
             meta->words[page] = PageWord::of(PageKind::ROOTS, 1);
-        state->pasts.assign(EXECUTION_SLOTS, {});
+        state->executions.assign(EXECUTION_SLOTS, {});
         status = start(state.get(), options, heap);
 #ifndef MUTANT_META_NOT_FLUSHED
         fl_persist(meta, executions_offset(pages));
@@ -335,11 +327,8 @@ Status Heap::publish(void **destination, void *object, uint64_t type_bytes) {
     Change::Store stores[3] = {{to | 1, fresh}, {fresh - sizeof(Header), state->reserved[fresh].word}, {old - sizeof(Header), 0}};
     state->reserved.erase(fresh);
     state->commit(stores, old == 0 ? 2 : 3);
-    if (old == 0)
-        return Status::OK;
-    uint32_t page, slot;
-    state->slot_of(old, &page, &slot);
-    state->give_back(page, slot);
+    if (old != 0)
+        state->give_back(old);
     return Status::OK;
 }
 
@@ -350,13 +339,11 @@ Status Heap::unpublish(void **destination) {
     if (*destination == nullptr)
         return fail(Status::INVALID, "the pointer is null");
     uint64_t old = offset_of(*destination);
-    uint32_t page, slot;
     if (!state->is_in_heap(*destination))
         return fail(Status::INVALID, "no object of this heap");
     Change::Store stores[2] = {{to | 1, 0}, {old - sizeof(Header), 0}};
     state->commit(stores, 2);
-    state->slot_of(old, &page, &slot);
-    state->give_back(page, slot);
+    state->give_back(old);
     return Status::OK;
 }
 
@@ -431,7 +418,7 @@ Status Heap::walk(const std::function<void(const Part &)> &visit) {
         }
         if (word.kind() == PageKind::RUN)
             pages = word.run_pages();
-        uint64_t slot_bytes = word.kind() == PageKind::RUN ? pages * PAGE_BYTES : state->slot_bytes(page), offset = start;
+        uint64_t slot_bytes = sizeof(Header) + state->room(page), offset = start;
         for (uint32_t slot = 0; slot < state->slot_count(page); slot++, offset += slot_bytes) {
             bool is_live = state->header(page, slot).is_live();
             PartState part = is_live ? PartState::ALLOCATED : known.is_used[slot] ? PartState::RESERVED : PartState::FREE;
@@ -450,25 +437,22 @@ Status Heap::check() {
     const State &heap = *state;
     if (heap.meta->change.count != 0 || heap.meta->undo.page_and_1 != 0)
         return fail(Status::CORRUPT, "a change or a reconstruction is pending");
-    for (uint32_t page = 0; page < heap.page_count(); page += static_cast<uint32_t>(heap.span(page))) {
-        PageWord word = heap.meta->words[page];
-        if (word.has_slots() && word.slot_class() >= CLASSES)
-            return fail(Status::CORRUPT, "page %u has slots of class %u, which is none", page, word.slot_class());
-        if (heap.is_live(page) && heap.past_of(page) == nullptr)
-            return fail(Status::CORRUPT, "page %u is of execution %u, of which there is no record", page, word.execution());
-        for (uint32_t slot = 0; slot < heap.slot_count(page); slot++) {
-            Header found = heap.header(page, slot);
-            uint64_t room = (word.kind() == PageKind::RUN ? word.run_pages() * PAGE_BYTES : heap.slot_bytes(page)) - sizeof(Header);
-            if (!found.is_live())
-                continue;
-            if (heap.program.type(found.type()) == nullptr)
-                return fail(Status::CORRUPT, "page %u, slot %u: type %08x is in no table", page, slot, found.type());
-            if (found.bytes() > room || page + heap.span(page) > heap.page_count())
-                return fail(Status::CORRUPT, "page %u, slot %u: %llu bytes are too many", page, slot,
-                            static_cast<unsigned long long>(found.bytes()));
-        }
-    }
-    return Status::OK;
+    Status status = expect_sane(heap);
+    for (uint32_t page = 0; page < heap.root_pages(); page++)
+        if (heap.is_live(page) && heap.execution_of(page) == nullptr)
+            status = fail(Status::CORRUPT, "page %u is of an execution of which there is no record", page);
+    heap.visit_objects([&](uint32_t page, uint32_t slot, Header found) {
+        if (status != Status::OK)
+            return;
+        if (heap.execution_of(page) == nullptr)
+            status = fail(Status::CORRUPT, "page %u is of an execution of which there is no record", page);
+        else if (heap.program.type(found.type()) == nullptr)
+            status = fail(Status::CORRUPT, "page %u, slot %u: type %08x is in no table", page, slot, found.type());
+        else if (found.bytes() > heap.room(page))
+            status = fail(Status::CORRUPT, "page %u, slot %u: %llu bytes are too many", page, slot,
+                          static_cast<unsigned long long>(found.bytes()));
+    });
+    return status;
 }
 
 } // namespace nv

@@ -44,6 +44,13 @@ constexpr uint32_t count_classes() {
     return count;
 }
 constexpr uint32_t CLASSES = count_classes();
+/* The class of the smallest slots that hold so many bytes, header included: at most a page. */
+constexpr uint32_t class_for(uint64_t bytes) {
+    uint32_t slot_class = CLASSES - 1;
+    while (slot_class > 0 && slot_bytes_of(slot_class) < bytes)
+        slot_class--;
+    return slot_class;
+}
 
 /* type << 32 | bytes << 1 | is live. Bytes without the header. */
 struct Header {
@@ -68,6 +75,9 @@ struct PageWord {
     static PageWord of(PageKind kind, uint64_t execution, uint64_t run_pages = 0) {
         return {execution | static_cast<uint64_t>(kind) << 32 | run_pages << 40};
     }
+    static PageWord of_slots(uint32_t slot_class, uint64_t execution) {
+        return of(static_cast<PageKind>(static_cast<uint32_t>(PageKind::SLOTS) + slot_class), execution);
+    }
     PageWord in(uint64_t execution) const { return {(word & ~UINT64_C(0xffffffff)) | execution}; }
 };
 static_assert(static_cast<uint32_t>(PageKind::SLOTS) + CLASSES <= 0x100);
@@ -91,13 +101,23 @@ struct Undo {
 };
 
 struct Meta {
-    uint64_t magic; /* the last word of a creation */
+    uint64_t magic; /* the last word of a creation: 0 before it */
     uint64_t page_bytes, page_count, root_count;
     uint64_t generation; /* of the heap file: its N */
     uint64_t execution_bytes, execution_slots, unused;
     Change change;
     Undo undo;
     PageWord words[];
+
+    /* Of a file of zeros: all but magic and words. */
+    void begin(uint64_t pages, uint64_t roots, uint64_t number) {
+        page_bytes = PAGE_BYTES;
+        page_count = pages;
+        root_count = roots;
+        generation = number;
+        execution_bytes = EXECUTION_BYTES;
+        execution_slots = EXECUTION_SLOTS;
+    }
 };
 static_assert(offsetof(Meta, change) == LINE_BYTES && offsetof(Meta, words) % LINE_BYTES == 0);
 

@@ -23,13 +23,15 @@
  * one is reconstructed before it is used (section 4.2): all of them in open (EAGER), each when the program says that it goes
  * there (ON_TOUCH: touch, step, settle), or each when it is first accessed (TRAPPING: memory protection, a handler of SIGSEGV).
  *
- * Objects are at most MAX_TYPE_BYTES; a tail of plain bytes may follow, as long as the heap has room. Their alignment is 8.
+ * A type is at most a page (NVR_PAGE_BYTES); a tail of plain bytes may follow an object, as long as the heap has room. Objects are
+ * aligned to 8.
  * Functions may be called by several threads; one object is the business of one thread at a time. One heap is open at a time
  * where it is TRAPPING.
  */
 #ifndef NVRECONSTRUCT_H
 #define NVRECONSTRUCT_H
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -166,8 +168,9 @@ class Heap {
     void close();
 
     /* Makes an object of T and tail_bytes behind it; init(T *) sets up and persists the tail. Then destination, null before, or the
-     * object that it pointed to, gone with this, leads to it: together or not at all. */
-    template <typename T, typename Init> Status make(T *&destination, uint64_t tail_bytes, Init &&init) {
+     * object that it pointed to, gone with this, leads to it: together or not at all. Base: T, or a class at its start. */
+    template <typename T, typename Base, typename Init> Status make(Base *&destination, uint64_t tail_bytes, Init &&init) {
+        static_assert(std::is_base_of_v<Base, T> || std::is_same_v<Base, T>, "destination cannot point to it");
         static_assert(alignof(T) <= 8, "objects are aligned to 8 bytes");
         static_assert(std::is_trivially_destructible_v<T>, "nobody calls destructors of what a power failure ends");
         (void)Registration<T>::made;
@@ -175,7 +178,9 @@ class Heap {
         Status status = reserve(Registration<T>::name, sizeof(T), tail_bytes, &place);
         if (status != Status::OK)
             return status;
-        init(new (place) T);
+        T *object = new (place) T;
+        init(object);
+        assert(static_cast<void *>(static_cast<Base *>(object)) == place);
         return publish(reinterpret_cast<void **>(&destination), place, sizeof(T));
     }
     template <typename T> Status destroy(T *&destination) { return unpublish(reinterpret_cast<void **>(&destination)); }

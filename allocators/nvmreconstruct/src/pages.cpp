@@ -15,10 +15,9 @@ namespace nv {
 
 /* ---- what is used ---- */
 
-uint64_t Heap::State::span(uint32_t page) const {
+uint32_t Heap::State::span(uint32_t page) const {
     PageWord word = meta->words[page];
-    bool is_run = word.kind() == PageKind::RUN && header(page, 0).is_live();
-    return is_run ? std::min<uint64_t>(word.run_pages(), page_count() - page) : 1;
+    return word.kind() == PageKind::RUN && header(page, 0).is_live() ? word.run_pages() : 1;
 }
 
 bool Heap::State::is_live(uint32_t page) const {
@@ -34,7 +33,7 @@ bool Heap::State::is_live(uint32_t page) const {
 
 void Heap::State::learn_pages() {
     pages.assign(page_count(), {});
-    for (uint32_t page = static_cast<uint32_t>(root_pages()); page < page_count(); page += static_cast<uint32_t>(span(page))) {
+    for (auto page = static_cast<uint32_t>(root_pages()); page < page_count(); page += span(page)) {
         Page &known = pages[page];
         known.is_used.assign(slot_count(page), false);
         for (uint32_t slot = 0; slot < slot_count(page); slot++) {
@@ -61,7 +60,8 @@ void Heap::State::take(uint32_t page, uint32_t slot) {
         room.insert(page);
 }
 
-void Heap::State::give_back(uint32_t page, uint32_t slot) {
+void Heap::State::give_back(uint64_t offset) {
+    auto page = static_cast<uint32_t>(offset / PAGE_BYTES), slot = static_cast<uint32_t>(offset % PAGE_BYTES / slot_bytes(page));
     PageWord word = meta->words[page];
     Page &known = pages[page];
     known.is_used[slot] = false;
@@ -77,11 +77,6 @@ void Heap::State::give_back(uint32_t page, uint32_t slot) {
         empty.insert(static_cast<uint32_t>(freed));
 }
 
-void Heap::State::slot_of(uint64_t offset, uint32_t *page, uint32_t *slot) const {
-    *page = static_cast<uint32_t>(offset / PAGE_BYTES);
-    *slot = static_cast<uint32_t>(offset % PAGE_BYTES / slot_bytes(*page));
-}
-
 /* ---- finding room ---- */
 
 void Heap::State::set_page(uint32_t page, PageWord word) {
@@ -89,17 +84,9 @@ void Heap::State::set_page(uint32_t page, PageWord word) {
     fl_persist(&meta->words[page], sizeof(PageWord));
 }
 
-static uint32_t class_for(uint64_t bytes) {
-    uint32_t slot_class = CLASSES - 1;
-    while (slot_class > 0 && slot_bytes_of(slot_class) < bytes)
-        slot_class--;
-    return slot_class;
-}
-
 /* bytes with the header, at most a page. */
 Status Heap::State::find_slot(uint64_t bytes, uint32_t *page, uint32_t *slot) {
     uint32_t slot_class = class_for(bytes);
-    PageWord wanted = PageWord::of(static_cast<PageKind>(static_cast<uint32_t>(PageKind::SLOTS) + slot_class), execution_number);
     if (!with_room[slot_class].empty()) {
         *page = *with_room[slot_class].begin();
         ensure(*page);
@@ -116,7 +103,7 @@ Status Heap::State::find_slot(uint64_t bytes, uint32_t *page, uint32_t *slot) {
 #ifndef MUTANT_PAGE_BEFORE_HEADERS
         fl_fence();
 #endif
-        set_page(*page, wanted);
+        set_page(*page, PageWord::of_slots(slot_class, execution_number));
         empty.erase(*page);
         pages[*page].is_used.assign(ALL_COUNTS[slot_class], false);
     }
@@ -163,7 +150,7 @@ void Heap::State::apply(const Change::Store *stores, uint64_t count) {
     for (const Change::Store *store = stores; store < stores + count; store++) {
         uint64_t offset = store->destination & ~UINT64_C(1);
         bool is_pointer = (store->destination & 1) != 0 && store->value != 0;
-        uint64_t base = is_pointer ? past_of(static_cast<uint32_t>(offset / PAGE_BYTES))->heap_base : 0;
+        uint64_t base = is_pointer ? execution_of(static_cast<uint32_t>(offset / PAGE_BYTES))->heap_base : 0;
         fl_store8(&word_at(offset), store->value + base);
         fl_flush(&word_at(offset), sizeof(uint64_t));
     }

@@ -143,7 +143,7 @@ void Program::write_record(uint64_t heap_base, Execution *record) const {
 
 /* ---- an earlier one ---- */
 
-bool Past::read(const Execution *record) {
+bool PastExecution::read(const Execution *record) {
     uint64_t bytes = sizeof *record + record->type_count * sizeof(TypeRecord) + record->field_count * sizeof(Field) +
                      record->module_count * sizeof(ModuleRecord) + record->function_count * sizeof(FunctionRecord);
     number = record->number;
@@ -161,31 +161,31 @@ bool Past::read(const Execution *record) {
            });
 }
 
-const TypeRecord *Past::type(uint32_t name) const {
+const TypeRecord *PastExecution::type(uint32_t name) const {
     auto found = std::find_if(types, types + type_count, [&](const TypeRecord &type) { return type.name == name; });
     return found == types + type_count || !is_sane(*found) ? nullptr : found;
 }
 
 /* Its fields lie in it. It is asked when an object of it is there, and not of all types: what is not needed is not read. */
-bool Past::is_sane(const TypeRecord &type) const {
+bool PastExecution::is_sane(const TypeRecord &type) const {
     auto lies_in = [&](const Field &field) {
         return uint64_t{field.offset} + field.bytes <= type.bytes && field.kind <= Kind::TRANSIENT;
     };
     return type.bytes <= MAX_TYPE_BYTES && std::all_of(fields(type), fields(type) + type.field_count, lies_in);
 }
 
-bool Past::is_laid_out_as(const TypeRecord &past, const Type &type) const {
+bool PastExecution::is_laid_out_as(const TypeRecord &past, const Type &type) const {
     return past.bytes == type.bytes &&
            std::equal(fields(past), fields(past) + past.field_count, type.fields, type.fields + type.field_count);
 }
 
-const ModuleRecord *Past::module_of(uint64_t address) const {
+const ModuleRecord *PastExecution::module_of(uint64_t address) const {
     auto holds = [&](const ModuleRecord &module) { return address - module.base < module.bytes; };
     auto found = std::find_if(modules, modules + module_count, holds);
     return found == modules + module_count ? nullptr : found;
 }
 
-bool Past::data_now(const Program &program, uint64_t address, uint64_t *now) const {
+bool PastExecution::data_now(const Program &program, uint64_t address, uint64_t *now) const {
     const ModuleRecord *then = module_of(address);
     *now = address;
     if (then == nullptr)
@@ -199,7 +199,7 @@ bool Past::data_now(const Program &program, uint64_t address, uint64_t *now) con
     return false;
 }
 
-bool Past::code_now(const Program &program, uint64_t address, uint64_t *now) const {
+bool PastExecution::code_now(const Program &program, uint64_t address, uint64_t *now) const {
     auto is_it = [&](const FunctionRecord &function) { return function.address == address; };
     auto then = std::find_if(functions, functions + function_count, is_it);
     if (then != functions + function_count) {

@@ -31,7 +31,7 @@ class Program {
 };
 
 /* The record of an execution, read. It may lie in memory that ends anywhere: what does not fit is not there. */
-class Past {
+class PastExecution {
   public:
     bool read(const Execution *record); /* false: it is damaged */
     const TypeRecord *type(uint32_t name) const;

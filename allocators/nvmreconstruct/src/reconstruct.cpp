@@ -70,8 +70,8 @@ void Heap::State::undo() {
 
 /* ---- executions ---- */
 
-const Past *Heap::State::past_of(uint32_t page) const {
-    for (const Past &past : pasts)
+const PastExecution *Heap::State::execution_of(uint32_t page) const {
+    for (const PastExecution &past : executions)
         if (past.number != 0 && past.number == meta->words[page].execution())
             return &past;
     return nullptr;
@@ -79,29 +79,28 @@ const Past *Heap::State::past_of(uint32_t page) const {
 
 /* Types that are laid out in another way now, and that something lives of. */
 bool Heap::State::needs_compaction() const {
-    for (uint32_t page = static_cast<uint32_t>(root_pages()); page < page_count(); page += static_cast<uint32_t>(span(page))) {
-        for (uint32_t slot = 0; slot < slot_count(page); slot++) {
-            Header found = header(page, slot);
-            if (!found.is_live())
-                continue;
-            const Past *past = past_of(page);
-            const KnownType *now = program.type(found.type());
-            const TypeRecord *then = past == nullptr ? nullptr : past->type(found.type());
-            if (now != nullptr && then != nullptr && !past->is_laid_out_as(*then, *now->type))
-                return true;
-        }
-    }
-    return false;
+    bool is_changed = false;
+    visit_objects([&](uint32_t page, uint32_t, Header found) {
+        const PastExecution *past = is_changed ? nullptr : execution_of(page);
+        const KnownType *now = program.type(found.type());
+        const TypeRecord *then = past == nullptr ? nullptr : past->type(found.type());
+        is_changed = is_changed || (now != nullptr && then != nullptr && !past->is_laid_out_as(*then, *now->type));
+    });
+    return is_changed;
+}
+
+uint64_t Heap::State::newest_execution() const {
+    uint64_t newest = 0;
+    for (const PastExecution &past : executions)
+        newest = std::max(newest, past.number);
+    return newest;
 }
 
 /* The record goes where one is that no page needs any more; never over the newest one, whose number tells the next. */
 Status Heap::State::begin_execution() {
-    uint64_t newest = 0;
-    std::set<uint64_t> needed;
-    for (const Past &past : pasts)
-        newest = std::max(newest, past.number);
-    needed.insert(newest);
-    for (uint32_t page = 0; page < page_count(); page += static_cast<uint32_t>(span(page)))
+    uint64_t newest = newest_execution();
+    std::set<uint64_t> needed{newest};
+    for (uint32_t page = 0; page < page_count(); page += span(page))
         if (is_live(page))
             needed.insert(meta->words[page].execution());
 #ifdef MUTANT_PRUNED_TOO_EARLY
@@ -110,12 +109,12 @@ Status Heap::State::begin_execution() {
     if (program.record_bytes() > EXECUTION_BYTES)
         return fail(Status::ERROR, "the type tables take %llu bytes, and there is room for %llu (NVR_EXECUTION_BYTES)",
                     static_cast<unsigned long long>(program.record_bytes()), static_cast<unsigned long long>(EXECUTION_BYTES));
-    auto is_free = [&](const Past &past) { return past.number == 0 || needed.count(past.number) == 0; };
-    auto found = std::find_if(pasts.begin(), pasts.end(), is_free);
-    if (found == pasts.end())
+    auto is_free = [&](const PastExecution &past) { return past.number == 0 || needed.count(past.number) == 0; };
+    auto found = std::find_if(executions.begin(), executions.end(), is_free);
+    if (found == executions.end())
         return fail(Status::ERROR, "pages of %llu executions are not reconstructed: open the heap eagerly",
                     static_cast<unsigned long long>(EXECUTION_SLOTS));
-    Execution *record = this->record(static_cast<uint64_t>(found - pasts.begin()));
+    Execution *record = this->record(static_cast<uint64_t>(found - executions.begin()));
     if (record->number != 0) {
         FL_STAGE("executions: a record was pruned");
         fl_store8(&record->number, 0);
@@ -138,7 +137,7 @@ namespace {
 
 /* From the execution of a page to this one. */
 struct Fixer {
-    const Past &past;
+    const PastExecution &past;
     const Program &program;
     uint64_t base, bytes;
 
@@ -208,7 +207,7 @@ Status Fixer::object(char *object, Header header) const {
 } // namespace
 
 Status Heap::State::reconstruct(uint32_t page) {
-    const Past *past = past_of(page);
+    const PastExecution *past = execution_of(page);
     PageWord word = meta->words[page];
     char *content = inner(page * PAGE_BYTES);
     if (past == nullptr)
@@ -229,7 +228,7 @@ Status Heap::State::reconstruct(uint32_t page) {
     fl_persist(&undo.page_and_1, sizeof undo.page_and_1);
 #endif
 #ifdef MUTANT_DELTA_OF_LAST
-    for (const Past &other : pasts)
+    for (const PastExecution &other : executions)
         if (other.number + 1 == execution_number)
             past = &other;
 #endif

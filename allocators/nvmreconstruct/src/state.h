@@ -45,7 +45,7 @@ struct Heap::State {
     Meta *meta = nullptr;
     uint64_t execution_number = 0;
     uint64_t next_stale = 0;   /* step: pages before it are of this execution */
-    std::vector<Past> pasts;   /* by slot of the record; number 0: none */
+    std::vector<PastExecution> executions;   /* by slot of the record; number 0: none */
     std::recursive_mutex lock; /* a trap may come while it is held */
 
     std::vector<bool> is_trapped; /* pages */
@@ -78,8 +78,20 @@ struct Heap::State {
         return word.has_slots() ? ALL_COUNTS[word.slot_class()] : word.kind() == PageKind::RUN ? 1 : 0;
     }
     /* How many pages what begins here has: more than one where a run's object lives. */
-    uint64_t span(uint32_t page) const;
+    uint32_t span(uint32_t page) const;
     bool is_live(uint32_t page) const; /* it has an object, or a root that is set */
+    /* Bytes that the slots of the page, which is the first of its run, have room for. */
+    uint64_t room(uint32_t page) const {
+        PageWord word = meta->words[page];
+        return (word.kind() == PageKind::RUN ? word.run_pages() * PAGE_BYTES : slot_bytes(page)) - sizeof(Header);
+    }
+    /* Every live object: visit(page, slot, header). */
+    template <typename Visit> void visit_objects(Visit &&visit) const {
+        for (auto page = static_cast<uint32_t>(root_pages()); page < page_count(); page += span(page))
+            for (uint32_t slot = 0; slot < slot_count(page); slot++)
+                if (Header found = header(page, slot); found.is_live())
+                    visit(page, slot, found);
+    }
 
     /* ---- heap.cpp ---- */
     Status load(const Options &options); /* files are mapped, what was pending is done or undone */
@@ -93,8 +105,7 @@ struct Heap::State {
     Status find_slot(uint64_t bytes, uint32_t *page, uint32_t *slot);
     Status find_run(uint64_t bytes, uint32_t *page);
     void take(uint32_t page, uint32_t slot);
-    void give_back(uint32_t page, uint32_t slot);
-    void slot_of(uint64_t offset, uint32_t *page, uint32_t *slot) const; /* of an object */
+    void give_back(uint64_t offset); /* of an object */
     void redo();
     void apply(const Change::Store *stores, uint64_t count);
     void set_page(uint32_t page, PageWord word);
@@ -102,10 +113,11 @@ struct Heap::State {
     /* ---- reconstruct.cpp ---- */
     void undo();
     Status begin_execution();
+    uint64_t newest_execution() const; /* 0: there was none */
     bool is_of_now(uint32_t page) const { return meta->words[page].execution() == execution_number; }
     void ensure(uint32_t page);   /* it is of this execution */
     Status reconstruct(uint32_t page);
-    const Past *past_of(uint32_t page) const;
+    const PastExecution *execution_of(uint32_t page) const;
     bool needs_compaction() const;
 
     /* ---- trap.cpp ---- */

@@ -38,7 +38,7 @@ Status Heap::State::set_traps() {
         return fail(Status::INVALID, "pages of %llu bytes cannot be protected", static_cast<unsigned long long>(PAGE_BYTES));
     if (trapping != nullptr)
         return fail(Status::INVALID, "another heap is open with traps");
-    for (uint32_t page = 0; page < page_count(); page += static_cast<uint32_t>(span(page))) {
+    for (uint32_t page = 0; page < page_count(); page += span(page)) {
         if (is_of_now(page) || !is_live(page))
             continue;
         if (mprotect(base() + page * PAGE_BYTES, PAGE_BYTES, PROT_NONE) != 0)

@@ -26,13 +26,11 @@ struct PrintableHello : Printable {
 };
 
 template <typename T> static void push(nv::Heap *heap) {
-    Printable *before = heap->root<Printable>(0);
-    nv::Heap *made_in = heap;
-    T *&place = reinterpret_cast<T *&>(made_in->root<Printable>(1));
-    if (heap->make(place, 0, [&](T *made) { made->next = before; }) != nv::Status::OK)
+    Printable *&first = heap->root<Printable>(0), *&made = heap->root<Printable>(1), *before = first;
+    if (heap->make<T>(made, 0, [&](T *fresh) { fresh->next = before; }) != nv::Status::OK)
         exit(2);
-    heap->store(heap->root<Printable>(0), static_cast<Printable *>(place));
-    heap->store<Printable>(heap->root<Printable>(1), nullptr);
+    heap->store(first, made);
+    heap->store<Printable>(made, nullptr);
 }
 
 int main(int count, char **arguments) {

@@ -89,17 +89,16 @@ static const auto NOTHING = [](auto *) {};
 
 /* A square, a counted one that it leads to, which leads back, in and out of a tail. */
 static void make_ring(nv::Heap *heap) {
-    EXPECT(heap->make(reinterpret_cast<Square *&>(heap->root<Shape>(0)), 0, [](Square *square) { square->height = 4; }) ==
-           nv::Status::OK);
+    EXPECT(heap->make<Square>(heap->root<Shape>(0), 0, [](Square *square) { square->height = 4; }) == nv::Status::OK);
     Shape *first = heap->root<Shape>(0);
-    auto *&second = reinterpret_cast<Counted *&>(first->next);
-    EXPECT(heap->make(second, 10000, [&](Counted *counted) {
+    EXPECT(heap->make<Counted>(first->next, 10000, [&](Counted *counted) {
         counted->both.number = 40;
         counted->parts.pair[1] = first;
         counted->parts.seen = 9;
         memset(static_cast<void *>(counted + 1), 'x', 10000);
         fl_persist(counted + 1, 10000);
     }) == nv::Status::OK);
+    auto *second = static_cast<Counted *>(first->next);
     heap->store(second->next, first);
     heap->store(first->inside, reinterpret_cast<Shape *>(&second->parts.pair[0]));
 }
@@ -142,8 +141,8 @@ static void test_pages_of_many_executions() {
     std::string folder = folder_of_heap();
     nv::Heap *heap = created(folder);
     for (uint32_t number = 0; number < 16; number++) {
-        EXPECT(heap->make(reinterpret_cast<Square *&>(heap->root<Shape>(number)), 4000,
-                          [&](Square *square) { square->height = static_cast<int>(number); }) == nv::Status::OK);
+        EXPECT(heap->make<Square>(heap->root<Shape>(number), 4000,
+                                  [&](Square *square) { square->height = static_cast<int>(number); }) == nv::Status::OK);
     }
     heap->close();
     for (uint32_t life = 0; life < 40; life++) {
@@ -175,7 +174,7 @@ static void test_what_nothing_reaches_goes() {
     nv::Heap *heap = created(folder);
     make_ring(heap);
     for (uint32_t number = 1; number < 8; number++) {
-        EXPECT(heap->make(reinterpret_cast<Square *&>(heap->root<Shape>(number)), 3000, NOTHING) == nv::Status::OK);
+        EXPECT(heap->make<Square>(heap->root<Shape>(number), 3000, NOTHING) == nv::Status::OK);
         heap->store<Shape>(heap->root<Shape>(number), nullptr);
     }
     EXPECT(live_bytes(heap) > 7 * 3000 + 10000);
@@ -208,8 +207,7 @@ static void test_random() {
             EXPECT(heap->destroy(root) == nv::Status::OK);
             expected.erase(slot);
         } else {
-            nv::Status status =
-                heap->make(reinterpret_cast<Square *&>(root), below(9000), [&](Square *square) { square->height = step; });
+            nv::Status status = heap->make<Square>(root, below(9000), [&](Square *square) { square->height = step; });
             EXPECT(status == nv::Status::OK || status == nv::Status::OUT_OF_MEMORY);
             if (status == nv::Status::OK)
                 expected[slot] = step;
@@ -230,8 +228,8 @@ static void test_wrong_input() {
     EXPECT(nv::Heap::open({.folder = folder.c_str()}, &heap) == nv::Status::NOT_A_HEAP);
     EXPECT(nv::Heap::open({.folder = "/nowhere"}, &heap) == nv::Status::NOT_A_HEAP);
     heap = created(folder, 4096);
-    EXPECT(heap->make(reinterpret_cast<Square *&>(heap->root<Shape>(0)), 100000, NOTHING) == nv::Status::OUT_OF_MEMORY);
-    EXPECT(heap->make(reinterpret_cast<Square *&>(heap->root<Shape>(0)), UINT64_MAX - 4, NOTHING) == nv::Status::OUT_OF_MEMORY);
+    EXPECT(heap->make<Square>(heap->root<Shape>(0), 100000, NOTHING) == nv::Status::OUT_OF_MEMORY);
+    EXPECT(heap->make<Square>(heap->root<Shape>(0), UINT64_MAX - 4, NOTHING) == nv::Status::OUT_OF_MEMORY);
     EXPECT(heap->destroy(heap->root<Shape>(0)) == nv::Status::INVALID);
     heap->close();
     if (truncate((folder + "/heap.0").c_str(), 4096) != 0)
@@ -243,8 +241,8 @@ static void test_wrong_input() {
 static void test_damaged_meta() {
     std::string folder = folder_of_heap(), copy = folder_of_heap();
     nv::Heap *heap = created(folder, 16384, 2);
-    EXPECT(heap->make(reinterpret_cast<Square *&>(heap->root<Shape>(0)), 5000, NOTHING) == nv::Status::OK);
-    EXPECT(heap->make(reinterpret_cast<Square *&>(heap->root<Shape>(1)), 0, NOTHING) == nv::Status::OK);
+    EXPECT(heap->make<Square>(heap->root<Shape>(0), 5000, NOTHING) == nv::Status::OK);
+    EXPECT(heap->make<Square>(heap->root<Shape>(1), 0, NOTHING) == nv::Status::OK);
     heap->close();
     unsigned refused = 0;
     for (uint64_t place = 0; place < 9000; place += place < 300 ? 1 : 37) {

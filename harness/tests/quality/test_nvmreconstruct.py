@@ -80,7 +80,7 @@ def test_objects_outlive_the_program_that_made_them(root: Path, tmp_path: Path, 
 def refused(root: Path, tmp_path: Path, include: tuple[str, ...]) -> Callable[..., str]:
     def refuse(declaration: str, *flags: str, body: str = "") -> str:
         source = tmp_path / "made.cpp"
-        make = "nv::Status make(nv::Heap *heap) { return heap->make(heap->root<Made>(0), 0, [](Made *) {}); }"
+        make = "nv::Status make(nv::Heap *heap) { return heap->make<Made>(heap->root<Made>(0), 0, [](Made *) {}); }"
         source.write_text(f'#include "nvreconstruct.h"\n{declaration}\n{body}\n{make}\n')
         run = tables_of(root, compiled(root, tmp_path, include, source, *flags))
         assert run.returncode == 1
@@ -110,7 +110,7 @@ def test_a_table_says_what_each_field_is(root: Path, tmp_path: Path, include: tu
         "struct Base { virtual void act() {} Base *base; };\n"
         "struct Inner { short a; const char *text; };\n"
         "struct Made : Base { Inner inner[2]; nv::transient<long> gone; void (*code)(); unsigned bits : 3; char tail[]; };\n"
-        "nv::Status make(nv::Heap *heap) { return heap->make(heap->root<Made>(0), 0, [](Made *) {}); }\n"
+        "nv::Status make(nv::Heap *heap) { return heap->make<Made>(heap->root<Made>(0), 0, [](Made *) {}); }\n"
     )
     run = tables_of(root, compiled(root, tmp_path, include, source))
     assert run.returncode == 0, run.stderr

@@ -181,6 +181,7 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
     ("pallocator", "ARGUMENT_ABSOLUTE"): (2, 0),
     ("pallocator", "IDENTITY_IS_ADDRESS"): (0, 0),
     ("nvmreconstruct", "PAGE_BEFORE_HEADERS"): (3, 1),
+    ("nvmreconstruct", "RUN_BEFORE_HEADER"): (5, 1),
     ("nvmreconstruct", "CHANGE_NOT_FLUSHED"): (1, 1),
     ("nvmreconstruct", "CHANGE_CLEARED_FIRST"): (1, 1),
     ("nvmreconstruct", "OBJECT_NOT_FLUSHED"): (1, 1),
