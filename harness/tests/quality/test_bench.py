@@ -246,7 +246,7 @@ def test_complete_exploration_is_measured_for_every_allocator(root: Path, tmp_pa
     assert run.returncode == 0, run.stderr
     rows = json.loads(path.read_text())["complete"]
     assert [(row["allocator"], row["operations"]) for row in rows] == [
-        (name, ops) for name in PERSISTENT for ops in (4, 8)
+        (name, ops) for name in names_with_sources(root) for ops in (4, 8)
     ]
     for row in rows:
         assert row["recoveries"] > row["operations"]
