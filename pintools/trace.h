@@ -29,7 +29,7 @@
 #define FL_TRACE_MAGIC "FLTRACE"  /* with its NUL: 8 bytes */
 #define FL_CHUNK_MAGIC 0x4b4e4843u /* "CHNK" */
 #define FL_FOOTER_MAGIC 0x444e4546u /* "FEND" */
-#define FL_TRACE_VERSION 5u
+#define FL_TRACE_VERSION 6u
 #define FL_RECORD_BYTES 32u
 #define FL_PAYLOAD_CELLS(bytes) (((uint64_t)(bytes) + FL_RECORD_BYTES - 1) / FL_RECORD_BYTES)
 #define FL_NO_SITE 0u
@@ -139,6 +139,8 @@ enum fl_file_operation {
     FL_WRITE,      /* file, offset, size: bytes of payload on FL_FILE_BEGIN only; value of FL_FILE_END: 0 */
     FL_MKDIR,      /* size: bytes of payload (relative path) on both; file 0 */
     FL_RMDIR,      /* likewise */
+    FL_SYNC_FOLDER, /* fsync of a folder: likewise; the PM folder itself is "." */
+    FL_SYNC_ALL,   /* sync, syncfs of the PM folder's file system; file 0 */
 };
 
 enum fl_map { FL_MAP_SHARED = 1, FL_MAP_PRIVATE = 2, FL_MAP_SYNCED = 4, FL_MAP_WRITABLE = 8 };

@@ -5,6 +5,7 @@
 //! stay, as a build with that one line changed would give them ([`Edit::PersistBefore`] stands for lines at several places). Whether a
 //! store that is moved is read in between the trace does not say; it must not be.
 
+use crate::model::losses;
 use crate::symbols::Symbol;
 use crate::trace::{
     Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, SiteId, StoreKind, ThreadId,
@@ -25,7 +26,8 @@ pub enum Edit<P: Ord = SiteId> {
     FlushAfter(BTreeSet<P>),
     /// After each event of these places, and what other edits put there, its thread fences (sfence).
     FenceAfter(BTreeSet<P>),
-    /// After each write of these places its thread syncs the file (fdatasync), after each store the lines that it touched (msync).
+    /// After each write of these places its thread syncs the file (fdatasync), after each store the lines that it touched (msync), and after
+    /// each other file operation what makes it durable (fsync of the file or of its folders).
     SyncAfter(BTreeSet<P>),
     /// Before each event of these places, its thread fences (sfence).
     FenceBefore(BTreeSet<P>),
@@ -231,23 +233,29 @@ fn put_after(event: &Event, edits: &[Edit], events: &mut Vec<Event>) {
         events.push(fence(event));
     }
     if is_asked(|edit| if let Edit::SyncAfter(sites) = edit { Some(sites) } else { None }) {
-        events.extend(sync(event).into_iter().flatten());
+        events.extend(syncs(event));
     }
 }
 
-/// A sync of what the event puts into PM, by its thread.
-fn sync(event: &Event) -> Option<[Event; 2]> {
-    let (file, offset, bytes) = event.kind.put()?;
-    let effect = match event.kind.is_write() {
-        true => FileEffect::Sync { file, offset: 0, bytes: u64::MAX },
-        false => FileEffect::Sync { file, offset, bytes: bytes.len() as u64 },
+/// Syncs of what the event does to files, by its thread.
+fn syncs(event: &Event) -> Vec<Event> {
+    let whole = |file| FileEffect::Sync { file, offset: 0, bytes: u64::MAX };
+    let effects = match &event.kind {
+        EventKind::Store { file, offset, bytes, .. } => {
+            vec![FileEffect::Sync { file: *file, offset: *offset, bytes: bytes.len() as u64 }]
+        }
+        EventKind::FileEnd { effect, is_done: true } if !effect.is_sync() => {
+            let folders = losses::folders_of(effect).into_iter().map(|path| FileEffect::SyncFolder { path });
+            if folders.len() > 0 { folders.collect() } else { effect.file().map(whole).into_iter().collect() }
+        }
+        _ => Vec::new(),
     };
-    let effect = Arc::new(effect);
     let by_thread = |kind| Event { thread: event.thread, site: SiteId(0), kind };
-    Some([
-        by_thread(EventKind::FileBegin { effect: effect.clone() }),
-        by_thread(EventKind::FileEnd { effect, is_done: true }),
-    ])
+    let pair = |effect: FileEffect| {
+        let effect = Arc::new(effect);
+        [EventKind::FileBegin { effect: effect.clone() }, EventKind::FileEnd { effect, is_done: true }].map(by_thread)
+    };
+    effects.into_iter().flat_map(pair).collect()
 }
 
 /// A fence by the thread of the event.

@@ -39,6 +39,8 @@ pub struct Witness {
     pub from_newest: bool,
     /// Only a long life after the crash shows it.
     pub is_of_long_life: bool,
+    /// File operations that power failure lost: numbers of the events at which they returned.
+    pub lost: Vec<u32>,
     /// Lines that differ: file (index in the trace's file table), line number, choice.
     pub lines: Vec<LineChoice>,
     /// Crashes after that one, each in the recovery from the one before it or in its follow-up.
@@ -94,11 +96,15 @@ impl Witness {
             self.position,
             self.operation,
             self.event_in_operation,
-            u32::from(self.from_newest) | u32::from(self.is_of_long_life) << 1,
-            self.lines.len() as u32,
+            u32::from(self.from_newest) | u32::from(self.is_of_long_life) << 1 | u32::from(!self.lost.is_empty()) << 2,
         ] {
             put(&mut bytes, u64::from(number));
         }
+        if !self.lost.is_empty() {
+            put(&mut bytes, self.lost.len() as u64);
+            self.lost.iter().for_each(|number| put(&mut bytes, u64::from(*number)));
+        }
+        put(&mut bytes, self.lines.len() as u64);
         put_lines(&mut bytes, &self.lines);
         for crash in &self.later {
             let numbers = [crash.position, u32::from(crash.from_newest), crash.lines.len() as u32];
@@ -155,6 +161,11 @@ impl Witness {
         witness.event_in_operation = take_u32(&mut rest)?;
         let flags = take(&mut rest)?;
         (witness.from_newest, witness.is_of_long_life) = (flags & 1 != 0, flags & 2 != 0);
+        if flags & 4 != 0 {
+            for _ in 0..take(&mut rest)? {
+                witness.lost.push(take_u32(&mut rest)?);
+            }
+        }
         witness.lines = take_lines(&mut rest)?;
         while !rest.is_empty() {
             let (position, from_newest) = (take_u32(&mut rest)?, take(&mut rest)? != 0);
@@ -252,6 +263,7 @@ mod tests {
             position: 77,
             from_newest: true,
             is_of_long_life: true,
+            lost: vec![5, 70],
             lines: vec![line],
             later: vec![LaterCrash { position: 3, from_newest: true, lines: vec![line, line] }, LaterCrash::default()],
             ..Witness::default()
@@ -265,8 +277,10 @@ mod tests {
 
     #[test]
     fn each_flag_is_its_own() {
-        for (from_newest, is_of_long_life) in [(false, false), (true, false), (false, true)] {
-            let witness = Witness { from_newest, is_of_long_life, ..witness() };
+        for (from_newest, is_of_long_life, lost) in
+            [(false, false, vec![]), (true, false, vec![]), (false, true, vec![]), (false, false, vec![0])]
+        {
+            let witness = Witness { from_newest, is_of_long_life, lost, ..witness() };
             assert_eq!(Witness::decode(&witness.encode()), Ok(witness));
         }
     }

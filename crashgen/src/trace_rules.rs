@@ -10,8 +10,7 @@
 
 use crate::model::{Choice, LineId, LineKey, Model, Px86};
 use crate::trace::{
-    EventKind, FenceKind, FileEffect, FileId, FlushElsewhere, LINE_BYTES, OperationKind, SiteId, StoreKind, ThreadId,
-    Trace,
+    EventKind, FenceKind, FileId, FlushElsewhere, LINE_BYTES, OperationKind, SiteId, StoreKind, ThreadId, Trace,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -336,8 +335,7 @@ impl Judge {
     /// After the model stepped over the event: new stores come into `open`; those that are persisted now, or gone with their file, leave it.
     fn settle(&mut self, thread: ThreadId, kind: &EventKind) {
         let is_flushed = matches!(kind, EventKind::Store { kind: StoreKind::NonTemporal, .. });
-        let is_removed =
-            matches!(kind, EventKind::FileEnd { effect, .. } if !matches!(**effect, FileEffect::Sync { .. }));
+        let is_removed = matches!(kind, EventKind::FileEnd { effect, .. } if !effect.is_sync());
         for id in self.model.take_changed() {
             let mut undecided = self.model.line(id).open_stores(Choice::default());
             undecided.dedup_by_key(|(event, ..)| *event);

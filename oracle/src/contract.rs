@@ -53,6 +53,9 @@ pub struct Contract {
     /// What becomes of an allocation for which there is no room.
     #[serde(default, deserialize_with = "key::out_of_memory")]
     pub out_of_memory: OutOfMemory,
+    /// What it needs of the file system that its files lie in.
+    #[serde(default, deserialize_with = "key::file_system")]
+    pub file_system: FileSystem,
     /// How many threads may call the allocator at the same time, at least 1.
     #[serde(deserialize_with = "key::threads")]
     pub threads: u32,
@@ -149,6 +152,17 @@ pub enum OutOfMemory {
     Ends,
 }
 
+/// What is durable of file operations that have returned: creation, sizes, names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileSystem {
+    /// All of them.
+    #[default]
+    Ordered,
+    /// Those that were synced.
+    Posix,
+}
+
 fn os_page() -> u64 {
     OS_PAGE_BYTES
 }
@@ -181,6 +195,7 @@ mod key {
         clean_close: bool,
         create_unsafe: bool,
         out_of_memory: OutOfMemory,
+        file_system: FileSystem,
     }
 
     pub fn detects<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<String>, D::Error> {
@@ -227,7 +242,7 @@ mod tests {
     fn valid() -> Value {
         json!({"publish": "atomic", "fill": "before", "leaks": "none", "durable": "on-return", "accounting": "full",
                "slack_bytes": 0, "relocatable": true, "mapping_alignment": 65536, "detects": [], "isolates": [], "after_failed_create": "error", "clean_close": true, "create_unsafe": true,
-               "out_of_memory": "answers", "threads": 1})
+               "out_of_memory": "answers", "file_system": "ordered", "threads": 1})
     }
 
     fn error_with(key: &str, value: Value) -> String {
@@ -246,6 +261,7 @@ mod tests {
             ("accounting", vec!["full", "none"]),
             ("after_failed_create", vec!["error", "re-creatable"]),
             ("out_of_memory", vec!["answers", "ends"]),
+            ("file_system", vec!["ordered", "posix"]),
         ];
         for (key, values) in choices {
             for value in values {
@@ -274,6 +290,7 @@ mod tests {
             ("after_failed_create", json!("recreatable")),
             ("clean_close", json!("always")),
             ("out_of_memory", json!("aborts")),
+            ("file_system", json!("ext4")),
             ("threads", json!(0)),
         ];
         for (key, value) in bad {

@@ -63,7 +63,7 @@ HEAP = 0x200000000000  # of program.h
 CHUNK_MAGIC = 0x4B4E4843
 FOOTER_MAGIC = 0x444E4546
 FOOTER_BYTES = 64
-VERSION = 5
+VERSION = 6
 
 (PROCESS, PROCESS_END, MODULE, SITE, FILE, STORE, FLUSH, FENCE, FILE_BEGIN, FILE_END, MAP, UNMAP, OPERATION_BEGIN,
  OPERATION_RETURN, UNSUPPORTED) = range(1, 16)  # fmt: skip
@@ -73,9 +73,9 @@ FLUSHES = {1: "clflush", 2: "clflushopt", 3: "clwb"}
 FENCES = {1: "sfence", 2: "mfence", 3: "rmw"}
 FILE_OPERATIONS = {
     1: "create", 2: "truncate", 3: "allocate", 4: "punch", 5: "unlink", 6: "rename", 7: "msync", 8: "fsync", 9: "write",
-    10: "mkdir", 11: "rmdir",
+    10: "mkdir", 11: "rmdir", 12: "sync-folder", 13: "sync-all",
 }  # fmt: skip
-RENAME, WRITE, MKDIR, RMDIR = 6, 9, 10, 11
+RENAME, WRITE, MKDIR, RMDIR, SYNC_FOLDER = 6, 9, 10, 11, 12
 MAP_FLAGS = {1: "shared", 2: "private", 4: "synced", 8: "writable"}
 OPERATIONS = {
     1: "case", 2: "create", 3: "open", 4: "close", 5: "allocate", 6: "free", 7: "reallocate", 8: "link", 9: "unlink",
@@ -121,7 +121,7 @@ def payload_bytes(kind: int, detail: int, size: int) -> int:
     if kind == STORE:
         return size if size > 8 else 0
     if kind in (FILE_BEGIN, FILE_END):
-        has_payload = detail in (RENAME, MKDIR, RMDIR) or (detail == WRITE and kind == FILE_BEGIN)
+        has_payload = detail in (RENAME, MKDIR, RMDIR, SYNC_FOLDER) or (detail == WRITE and kind == FILE_BEGIN)
         return size if has_payload else 0
     return 0
 
@@ -240,7 +240,7 @@ def file_operation_text(record: Record, names: Definitions) -> str:
         text += f" offset={record.offset}"
     if is_begin and name in ("allocate", "punch", "msync"):
         text += f" bytes={record.value}"
-    if name in ("rename", "mkdir", "rmdir"):
+    if name in ("rename", "mkdir", "rmdir", "sync-folder"):
         text += f" path={record.payload.decode()}"
     if is_begin and name == "write":
         text += f" size={record.size}" + bytes_text(record.payload)

@@ -29,7 +29,13 @@ int main(int argc, char **argv) {
     MUST(renameat(folder, "renamed", AT_FDCWD, "heap") == 0);                   /* over it */
     MUST(rmdir("folder") < 0); /* ENOTEMPTY */
     MUST(unlinkat(folder, "inner", AT_REMOVEDIR) == 0);
+    MUST(fsync(folder) == 0);
     MUST(rmdir("folder/") == 0);
+    int here = open(".", O_RDONLY | O_DIRECTORY);
+    MUST(here >= 0 && fsync(here) == 0 && syncfs(here) == 0);
+    int elsewhere = open("..", O_RDONLY | O_DIRECTORY);
+    MUST(elsewhere >= 0 && fsync(elsewhere) == 0 && syncfs(elsewhere) == 0); /* says nothing of the PM folder */
+    sync();
     MUST(unlink("heap") == 0);
     MUST(unlink("heap") < 0); /* not there: nothing */
     FILE *outside = fopen("../files.outside", "w");

@@ -312,8 +312,19 @@ void Caller::before_fallocate() {
 
 void Caller::before_fsync() {
     struct stat status;
-    if (uint32_t file = pm_file(int(call_.arguments[0]), &status)) /* a folder's: R9 makes names durable already */
+    std::string folder;
+    int descriptor = int(call_.arguments[0]);
+    if (uint32_t file = pm_file(descriptor, &status))
         begin(FL_FSYNC, file, 0, 0);
+    else if (traced_.files.is_folder(*traced_.target, descriptor, &folder))
+        begin_named(FL_SYNC_FOLDER, 0, folder);
+}
+
+/* Of the file system that holds the PM folder, as far as the descriptor tells: it leads there, or there is none. */
+void Caller::before_sync_all(int descriptor) {
+    std::string path;
+    if (descriptor < 0 || traced_.files.is_in_folder(*traced_.target, descriptor, &path))
+        begin(FL_SYNC_ALL, 0, 0, 0);
 }
 
 /* msync and madvise(MADV_REMOVE): for each shared mapping in the range. */
@@ -432,6 +443,8 @@ bool Caller::begins_content_operation() {
     case SYS_fallocate: before_fallocate(); return true;
     case SYS_fsync:
     case SYS_fdatasync: before_fsync(); return true;
+    case SYS_sync: before_sync_all(-1); return true;
+    case SYS_syncfs: before_sync_all(int(a[0])); return true;
     case SYS_msync:
         if ((a[2] & SYNC_NOW) != 0)
             before_range(FL_MSYNC);
@@ -472,8 +485,6 @@ void Caller::begins_refused() {
             unsupported("process_vm_writev: writes into another process are not followed");
         break;
     case SYS_remap_file_pages: unsupported("remap_file_pages"); break;
-    case SYS_sync:
-    case SYS_syncfs: unsupported("sync of a whole file system"); break;
     case SYS_futex:
         if ((a[1] & FUTEX_CMD_MASK) == FUTEX_WAKE_OP && traced_.maps.find(a[4]) != nullptr)
             unsupported("FUTEX_WAKE_OP: the kernel changes persistent memory");

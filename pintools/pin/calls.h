@@ -86,6 +86,7 @@ class Caller {
     void before_mkdir(int folder, Word path);
     void before_fallocate();
     void before_fsync();
+    void before_sync_all(int descriptor);
     void before_range(uint8_t operation);
     void before_write(bool is_positioned);
     void before_vector_write(bool is_positioned, Word flags);

@@ -81,6 +81,19 @@ bool Files::is_below(const std::string &absolute, std::string *relative) const {
     return true;
 }
 
+bool Files::is_in_folder(const Target &target, int descriptor, std::string *relative) const {
+    std::string path = link_target(target.proc() + "/fd/" + std::to_string(descriptor));
+    *relative = ".";
+    return path == folder_ || is_below(path, relative);
+}
+
+bool Files::is_folder(const Target &target, int descriptor, std::string *relative) const {
+    struct stat status;
+    std::string link = target.proc() + "/fd/" + std::to_string(descriptor);
+    return descriptor >= 0 && stat(link.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+           is_in_folder(target, descriptor, relative);
+}
+
 bool Files::is_state_outside(const std::string &absolute) const {
     if (absolute.compare(0, folder_.size(), folder_) == 0) /* what the runner's sessions hand over lies beside it */
         return false;

@@ -24,6 +24,10 @@ class Files {
     bool resolve(const Target &target, int folder, const std::string &path, std::string *absolute) const;
     /* The part of an absolute name below the PM folder; false if it does not lie there. */
     bool is_below(const std::string &absolute, std::string *relative) const;
+    /* Whether the descriptor leads to the PM folder or below it; there, in `relative`: "." for the PM folder itself. */
+    bool is_in_folder(const Target &target, int descriptor, std::string *relative) const;
+    /* The same, and it is a folder's. */
+    bool is_folder(const Target &target, int descriptor, std::string *relative) const;
     /* A file of this name outlives the run, and is none of the heap's. */
     bool is_state_outside(const std::string &absolute) const;
     /* The regular file below the PM folder that a descriptor of the target leads to; 0: none. */

@@ -265,6 +265,8 @@ Bool fl_resolve(Int folder, const HChar *path, HChar *out);
 Bool fl_path_of_descriptor(Int descriptor, HChar *out);
 /* The part of an absolute name below the PM folder, or null. */
 const HChar *fl_below_pm(const HChar *absolute);
+/* The same of a folder, which may be the PM folder itself: ".". */
+const HChar *fl_folder_in_pm(const HChar *absolute);
 /* Whether a file of this name outlives the run and is no file of the heap. */
 Bool fl_is_state_outside(const HChar *absolute);
 UInt fl_file_of(ULong device, ULong inode, const HChar *relative); /* defines it at first sight */

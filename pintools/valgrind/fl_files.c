@@ -303,9 +303,25 @@ static void before_fallocate(ThreadId thread, Int descriptor, UWord mode, ULong 
 
 static void before_fsync(ThreadId thread, Int descriptor) {
     struct vg_stat status;
+    HChar path[FL_PATH_BYTES];
+    const HChar *folder = NULL;
     UInt file;
-    if (pm_file_of_descriptor(descriptor, &file, &status)) /* a folder's: R9 makes names durable already */
+    if (pm_file_of_descriptor(descriptor, &file, &status)) {
         begin(thread, FL_FSYNC, file, 0, 0);
+        return;
+    }
+    if (descriptor >= 0 && VG_(fstat)(descriptor, &status) == 0 && VKI_S_ISDIR(status.mode) &&
+        fl_path_of_descriptor(descriptor, path))
+        folder = fl_folder_in_pm(path);
+    if (folder != NULL)
+        begin_named(thread, FL_SYNC_FOLDER, 0, folder);
+}
+
+/* Of the file system that holds the PM folder, as far as the descriptor tells: it leads there, or there is none. */
+static void before_sync_all(ThreadId thread, Int descriptor) {
+    HChar path[FL_PATH_BYTES];
+    if (descriptor < 0 || (fl_path_of_descriptor(descriptor, path) && fl_folder_in_pm(path) != NULL))
+        begin(thread, FL_SYNC_ALL, 0, 0, 0);
 }
 
 /* msync and madvise(MADV_REMOVE): for each shared mapping in the range. */
@@ -557,8 +573,8 @@ static void before_call(ThreadId thread, UInt number, UWord *a) {
             fl_unsupported("process_vm_writev: writes into another process are not followed");
         break;
     case __NR_remap_file_pages: fl_unsupported("remap_file_pages"); break;
-    case __NR_sync:
-    case __NR_syncfs: fl_unsupported("sync of a whole file system"); break;
+    case __NR_sync: before_sync_all(thread, -1); break;
+    case __NR_syncfs: before_sync_all(thread, a[0]); break;
     case __NR_execve: before_exec(thread, VKI_AT_FDCWD, a[0]); break;
     case __NR_execveat: before_exec(thread, a[0], a[1]); break;
     default: break;

@@ -95,6 +95,8 @@ const HChar *fl_below_pm(const HChar *absolute) {
     return absolute + pm_folder_bytes + 1;
 }
 
+const HChar *fl_folder_in_pm(const HChar *absolute) { return VG_(strcmp)(absolute, pm_folder) == 0 ? "." : fl_below_pm(absolute); }
+
 static Bool is_in(const HChar *absolute, const HChar *folder) {
     UInt bytes = VG_(strlen)(folder);
     return VG_(strncmp)(absolute, folder, bytes) == 0 && (absolute[bytes] == '/' || absolute[bytes] == '\0');

@@ -196,14 +196,16 @@ fn execute(command: Command) -> Result<u8, EngineError> {
         }
         Command::Replay { config, token } => {
             let witness = decode(&token)?;
-            let config = Config::read(&config)?.for_token(&witness);
+            let config = Config::read(&config)?;
             let trace = Trace::read(&config.trace)?;
+            let config = config.for_token(&witness, &trace)?;
             Ok(replay::replay(&config, &trace, &witness, &mut Output::default())?.exit_code())
         }
         Command::Shrink { config, token } => {
             let witness = decode(&token)?;
-            let config = Config::read(&config)?.for_token(&witness);
+            let config = Config::read(&config)?;
             let trace = Trace::read(&config.trace)?;
+            let config = config.for_token(&witness, &trace)?;
             Ok(shrink::shrink(&config, &trace, &witness, &mut Output::default())?.exit_code())
         }
         Command::Damage { config, at_most, only } => {

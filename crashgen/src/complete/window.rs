@@ -7,7 +7,7 @@
 
 use super::UnitKey;
 use crate::model::{Model, View};
-use crate::trace::{Event, EventKind, FileEffect, LINE_BYTES, UNIT_BYTES};
+use crate::trace::{Event, EventKind, LINE_BYTES, UNIT_BYTES};
 use std::collections::BTreeSet;
 
 /// Stored units after which a window ends even within an operation: each varying unit may be a node of every path of the trie.
@@ -53,7 +53,7 @@ fn is_boundary(kind: &EventKind) -> bool {
     match kind {
         EventKind::Case { .. } | EventKind::OperationReturn { .. } => true,
         // A sync only decides what is there.
-        EventKind::FileEnd { effect, .. } if matches!(**effect, FileEffect::Sync { .. }) => false,
+        EventKind::FileEnd { effect, .. } if effect.is_sync() => false,
         EventKind::FileEnd { is_done, .. } => *is_done,
         _ => false,
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names and sizes of the heap's files and folders. File operations are whole and durable (R9): there is nothing to choose.
+//! Names and sizes of the heap's files and folders (R9). Which file operations a power failure loses is said from outside
+//! ([`super::losses`]); the others are whole and durable.
 
-use crate::trace::{FileId, renamed};
+use crate::trace::{FileEffect, FileId, renamed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ pub struct FileState {
 }
 
 /// All files and folders.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Files {
     /// Unlinked ones included.
     pub states: BTreeMap<FileId, FileState>,
@@ -37,6 +38,30 @@ impl Files {
     /// zero here.
     pub fn get_mut(&mut self, file: FileId) -> &mut FileState {
         self.states.entry(file).or_insert(FileState { path: None, bytes: 0 })
+    }
+
+    /// What the operation does to names and sizes, of the files that it takes away.
+    pub fn apply(&mut self, effect: &FileEffect) -> Option<FileId> {
+        match effect {
+            FileEffect::Create { file, path } => self.create(*file, path),
+            FileEffect::Truncate { file, bytes } => self.get_mut(*file).bytes = *bytes,
+            FileEffect::Extend { file, bytes } => self.grow(*file, *bytes),
+            FileEffect::Write { file, offset, bytes } => self.grow(*file, offset + bytes.len() as u64),
+            FileEffect::Unlink { path } => return self.unlink(path),
+            FileEffect::Rename { from, to } => return self.rename(from, to),
+            FileEffect::MakeFolder { path } => _ = self.folders.insert(path.clone()),
+            FileEffect::RemoveFolder { path } => _ = self.folders.remove(path),
+            FileEffect::Punch { .. }
+            | FileEffect::Sync { .. }
+            | FileEffect::SyncFolder { .. }
+            | FileEffect::SyncAll => {}
+        }
+        None
+    }
+
+    fn grow(&mut self, file: FileId, bytes: u64) {
+        let state = self.get_mut(file);
+        state.bytes = state.bytes.max(bytes);
     }
 
     /// The file that had the path.

@@ -16,6 +16,8 @@
 //! A non-temporal unit is decided by its thread's next fence or locked RMW, a unit that `write()` left by a sync of its file; a flush
 //! decides neither (R8, R9). Truncate, punch and unlink end the sequences of the lines they take away (R9).
 //!
+//! File operations are whole and durable when they return, but for those that the power failure is said to lose: [`losses`] has which it may.
+//!
 //! Sources: Intel SDM vol. 2 (CLFLUSH, CLFLUSHOPT, CLWB, SFENCE); Raad et al., POPL 2020 and 2022; Khyzha and Lahav, POPL 2021.
 //!
 //! # What is not modelled
@@ -29,6 +31,7 @@ mod floors;
 mod line;
 mod line_ids;
 mod lines;
+pub mod losses;
 pub mod models;
 mod persistency;
 mod stepping;

@@ -8,7 +8,7 @@ use crate::trace::{FenceKind, FlushKind, OperationKind, StoreKind, ThreadId};
 /// Which stores are guaranteed, and from when on.
 ///
 /// All models have in common: a line holds a prefix of its ordered stores and any of its floating units (R1, R8); lines are independent
-/// (R2); file operations are whole, and a sync of a file guarantees what the file's lines held when it began (R9). A model raises floors and
+/// (R2); file operations are whole, those that are not lost ([`super::losses`]) are durable, and a sync of a file guarantees what the file's lines held when it began (R9). A model raises floors and
 /// decides floating units through [`Floors`], at the events below. What is not raised may be lost. A model has no state of its own: what
 /// it waits for is a promise in [`Floors`].
 ///
@@ -23,6 +23,11 @@ pub trait PersistencyModel: Sync {
     /// What the model assumes although no machine does it; an exploration under it never passes.
     fn assumption(&self) -> Option<Assumption> {
         None
+    }
+
+    /// Whether the failure may lose file operations that were not synced, where the file system promises no more than POSIX does.
+    fn loses_file_operations(&self) -> bool {
+        true
     }
 
     /// Whether power failure may leave some units of a store and not the others (R3).

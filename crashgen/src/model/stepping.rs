@@ -6,6 +6,7 @@ use super::floors::Floors;
 use super::line::{Choice, Line, Unit, Written};
 use super::line_ids::LineId;
 use super::lines::Lines;
+use super::losses::LostBlocks;
 use super::persistency::{LineStore, PersistencyModel};
 use super::view::{OpenLine, View};
 use crate::trace::{
@@ -48,6 +49,10 @@ pub struct Model {
     is_content_site: Vec<bool>,
     floors: Floors,
     files: Files,
+    /// File operations that the power failure loses: numbers of the events at which they returned, in order.
+    lost: Arc<[u32]>,
+    /// What only those have put into files.
+    lost_blocks: LostBlocks,
     file_operations: Vec<PendingFileOperation>,
     born: Born,
     has_unknown_file: bool,
@@ -62,11 +67,23 @@ impl Model {
             is_content_site,
             floors: Floors::new(),
             files: Files::default(),
+            lost: Arc::default(),
+            lost_blocks: LostBlocks::default(),
             file_operations: Vec::new(),
             born: Born::Nothing,
             has_unknown_file: false,
             has_overlapped_operation: false,
         }
+    }
+
+    /// The same, where the power failure loses these file operations: numbers of the events at which they return, in order.
+    pub fn losing(self, operations: Arc<[u32]>) -> Self {
+        Self { lost: operations, ..self }
+    }
+
+    /// Whether the power failure loses the file operation that returned with this event.
+    pub fn loses(&self, number: u32) -> bool {
+        self.lost.binary_search(&number).is_ok()
     }
 
     /// The model of the next generation: power failed here, and of each line that was not decided one of the choices in `left` is
@@ -77,6 +94,8 @@ impl Model {
             is_content_site: Vec::new(),
             floors: self.floors.after_crash(),
             files: self.files.clone(),
+            lost: Arc::default(),
+            lost_blocks: LostBlocks::default(),
             file_operations: Vec::new(),
             born: Born::Nothing,
             has_unknown_file: self.has_unknown_file,
@@ -189,7 +208,7 @@ impl Model {
     ) {
         let (persistency, thread) = (self.persistency, *thread);
         persistency.before_store(kind, thread, &mut self.floors);
-        if !self.files.states.contains_key(&file) && !self.files.states.is_empty() {
+        if self.lost.is_empty() && !self.files.states.contains_key(&file) && !self.files.states.is_empty() {
             self.has_unknown_file = true;
         }
         let is_content = self.is_content_site.get(site.0 as usize).copied().unwrap_or(false);
@@ -198,6 +217,9 @@ impl Model {
         let mut touched = Vec::new();
         let mut is_guaranteed = false;
         for_each_line(offset, bytes, &mut |line_number, units| {
+            if self.loses_line(file, line_number) {
+                return;
+            }
             let id = self.floors.lines.make_id(LineKey { file, number: line_number });
             let line = self.floors.lines.get_mut(id);
             match is_floating {
@@ -230,10 +252,13 @@ impl Model {
         if !is_done {
             return;
         }
+        if self.loses(number) {
+            return self.lose(number, event, effect);
+        }
         let is_reachable = effect.file().is_none_or(|file| self.files.is_reachable(file));
         match effect {
-            FileEffect::Create { file, path } => {
-                self.files.create(*file, path);
+            FileEffect::Create { file, .. } => {
+                self.files.apply(effect);
                 self.clear_range(*file, 0, u64::MAX);
             }
             FileEffect::Truncate { file, bytes } => self.resize(*file, *bytes),
@@ -241,26 +266,41 @@ impl Model {
             FileEffect::Punch { file, offset, bytes } => {
                 self.clear_range(*file, *offset, offset.saturating_add(*bytes))
             }
-            FileEffect::Unlink { path } => {
-                let file = self.files.unlink(path);
-                self.clear_file(file);
+            FileEffect::Unlink { .. }
+            | FileEffect::Rename { .. }
+            | FileEffect::MakeFolder { .. }
+            | FileEffect::RemoveFolder { .. } => {
+                let taken_away = self.files.apply(effect);
+                self.clear_file(taken_away);
             }
-            FileEffect::Rename { from, to } => {
-                let replaced = self.files.rename(from, to);
-                self.clear_file(replaced);
-            }
-            FileEffect::MakeFolder { path } => {
-                self.files.folders.insert(path.clone());
-            }
-            FileEffect::RemoveFolder { path } => {
-                self.files.folders.remove(path);
-            }
+            FileEffect::SyncFolder { .. } => return,
+            FileEffect::SyncAll => return self.sync_all(begin),
             FileEffect::Sync { file, offset, bytes } => return self.sync(*file, *offset, *bytes, begin),
-            FileEffect::Write { file, offset, bytes } => self.kernel_write(number, event, *file, *offset, bytes),
+            FileEffect::Write { file, offset, bytes } => {
+                self.grow(*file, offset + bytes.len() as u64);
+                self.kernel_write(number, event, *file, *offset, bytes);
+            }
         }
         if is_reachable || matches!(effect, FileEffect::Create { .. }) {
             self.born = Born::Everything;
         }
+    }
+
+    /// The operation returns, and the power failure to come loses it. What a write put into what the file has stays.
+    fn lose(&mut self, number: u32, event: &Event, effect: &FileEffect) {
+        self.lost_blocks.add(effect, &self.files);
+        if let FileEffect::Write { file, offset, bytes } = effect {
+            self.kernel_write(number, event, *file, *offset, bytes);
+            self.born = Born::Everything;
+        }
+    }
+
+    /// Whether what is put into the line is lost with a file operation: it made the file, or this part of it.
+    pub fn loses_line(&self, file: FileId, line_number: u64) -> bool {
+        let offset = line_number * LINE_BYTES;
+        let has = |state: &FileState| state.path.is_some() && offset < state.bytes;
+        !self.lost.is_empty()
+            && (self.lost_blocks.touch(file, offset, LINE_BYTES) || !self.files.states.get(&file).is_some_and(has))
     }
 
     /// Whatever was stored beyond the old or the new end is not in the file.
@@ -304,7 +344,15 @@ impl Model {
             return;
         }
         let last = offset.saturating_add(bytes).saturating_sub(1) / LINE_BYTES;
-        for id in self.lines_between(file, offset / LINE_BYTES, last) {
+        self.persist_lines(self.lines_between(file, offset / LINE_BYTES, last), begin);
+    }
+
+    fn sync_all(&mut self, begin: u32) {
+        self.persist_lines(self.line_ids().collect(), begin);
+    }
+
+    fn persist_lines(&mut self, lines: Vec<LineId>, begin: u32) {
+        for id in lines {
             self.floors.lines.get_mut(id).persist_before(begin);
             self.floors.mark_changed(id, None);
         }
@@ -316,11 +364,13 @@ impl Model {
     }
 
     fn kernel_write(&mut self, number: u32, event: &Event, file: FileId, offset: u64, bytes: &[u8]) {
-        self.grow(file, offset + bytes.len() as u64);
         let persistency = self.persistency;
         let (site, thread) = (event.site, event.thread);
         let written = Written { event: number, site, is_content: false, can_tear: persistency.can_tear() };
         for_each_line(offset, bytes, &mut |line_number, units| {
+            if self.loses_line(file, line_number) {
+                return;
+            }
             let id = self.floors.lines.make_id(LineKey { file, number: line_number });
             self.floors.lines.get_mut(id).push_floating(written, true, units);
             persistency.written_by_kernel(LineStore { thread, line: id, event: number }, &mut self.floors);

@@ -4,7 +4,7 @@
 pub const MAGIC: &[u8; 8] = b"FLTRACE\0";
 pub const CHUNK_MAGIC: u32 = 0x4b4e_4843;
 pub const FOOTER_MAGIC: u32 = 0x444e_4546;
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 pub const CELL: usize = 32;
 pub const HEADER_BYTES: usize = 64;
@@ -112,6 +112,15 @@ pub mod file_operation {
     pub const WRITE: u8 = 9;
     pub const MKDIR: u8 = 10;
     pub const RMDIR: u8 = 11;
+    pub const SYNC_FOLDER: u8 = 12;
+    pub const SYNC_ALL: u8 = 13;
+}
+
+/// Flags of a mapping.
+pub mod map {
+    pub const SHARED: u8 = 1;
+    pub const SYNCED: u8 = 4;
+    pub const WRITABLE: u8 = 8;
 }
 
 /// The begin marker of a case, in the place of an operation's kind ([`super::OperationKind::from_number`]).
@@ -124,7 +133,7 @@ mod tests {
     fn numbers_equal_those_of_trace_h() {
         let header = include_str!("../../../pintools/trace.h");
         for (text, value) in [
-            ("#define FL_TRACE_VERSION 5u", super::VERSION == 5),
+            ("#define FL_TRACE_VERSION 6u", super::VERSION == 6),
             ("#define FL_CHUNK_MAGIC 0x4b4e4843u", super::CHUNK_MAGIC == 0x4b4e_4843),
             ("#define FL_FOOTER_MAGIC 0x444e4546u", super::FOOTER_MAGIC == 0x444e_4546),
             ("uint64_t sum = 0x666c74726163651ull;", super::checksum(&[]) == 0x0666_c747_2616_3651),

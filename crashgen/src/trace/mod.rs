@@ -101,7 +101,7 @@ pub enum FlushKind {
     Clwb,
 }
 
-/// The effect of one file operation (R9).
+/// The effect of one file operation (R9; of what a power failure may leave of it [`crate::model::losses`] tells).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum FileEffect {
@@ -123,11 +123,20 @@ pub enum FileEffect {
     RemoveFolder { path: Arc<str> },
     /// What the range held when the call began is persisted.
     Sync { file: FileId, offset: u64, bytes: u64 },
+    /// The names in the folder are durable as they were when the call began: fsync of the folder.
+    SyncFolder { path: Arc<str> },
+    /// Everything is durable as it was when the call began: sync or syncfs.
+    SyncAll,
     /// Bytes written by the kernel: units as in R8, guaranteed by a sync of the file.
     Write { file: FileId, offset: u64, bytes: StoredBytes },
 }
 
 impl FileEffect {
+    /// Whether it changes nothing, and only makes durable what is there.
+    pub fn is_sync(&self) -> bool {
+        matches!(self, Self::Sync { .. } | Self::SyncFolder { .. } | Self::SyncAll)
+    }
+
     /// Whether it is the sync of a whole file (fsync), not of a mapped range (msync, which no file is long enough for).
     pub fn is_fsync(&self) -> bool {
         matches!(self, Self::Sync { offset: 0, bytes: u64::MAX, .. })
@@ -142,7 +151,12 @@ impl FileEffect {
             | Self::Punch { file, .. }
             | Self::Sync { file, .. }
             | Self::Write { file, .. } => Some(*file),
-            Self::Unlink { .. } | Self::Rename { .. } | Self::MakeFolder { .. } | Self::RemoveFolder { .. } => None,
+            Self::Unlink { .. }
+            | Self::Rename { .. }
+            | Self::MakeFolder { .. }
+            | Self::RemoveFolder { .. }
+            | Self::SyncFolder { .. }
+            | Self::SyncAll => None,
         }
     }
 }
@@ -227,6 +241,8 @@ pub struct Trace {
     pub files: Vec<Arc<str>>,
     /// Every path of the files that were mapped at some time.
     pub mapped: BTreeSet<Arc<str>>,
+    /// Files that a process mapped to store to them, and did not ask for MAP_SYNC: a page fault commits nothing of these.
+    pub unsynced: BTreeSet<FileId>,
     /// What the tracer said it could not follow; such a trace is never explored completely.
     pub unsupported: Vec<String>,
     /// SHA-256 of the file, in hexadecimal.

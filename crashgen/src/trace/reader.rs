@@ -155,6 +155,10 @@ impl<'a> Reader<'a> {
             kind::MAP => {
                 let file = self.file_of(at, process, record.file)?;
                 self.mapped.insert(file);
+                let stored_to = format::map::SHARED | format::map::WRITABLE;
+                if record.detail & (stored_to | format::map::SYNCED) == stored_to {
+                    self.trace.unsynced.insert(file);
+                }
                 Ok(())
             }
             kind::UNMAP => self.file_of(at, process, record.file).map(|_| ()),
@@ -372,12 +376,12 @@ impl<'a> Reader<'a> {
 
     fn file_effect(&mut self, at: usize, process: u32, record: &Record, payload: &[u8]) -> Result<FileEffect> {
         use format::file_operation as operation;
-        if let operation::MKDIR | operation::RMDIR = record.detail {
-            let path = self.path_text(at, payload)?;
-            return Ok(match record.detail {
-                operation::MKDIR => FileEffect::MakeFolder { path },
-                _ => FileEffect::RemoveFolder { path },
-            });
+        match record.detail {
+            operation::MKDIR => return Ok(FileEffect::MakeFolder { path: self.path_text(at, payload)? }),
+            operation::RMDIR => return Ok(FileEffect::RemoveFolder { path: self.path_text(at, payload)? }),
+            operation::SYNC_FOLDER => return Ok(FileEffect::SyncFolder { path: self.path_text(at, payload)? }),
+            operation::SYNC_ALL => return Ok(FileEffect::SyncAll),
+            _ => {}
         }
         let file = self.file_of(at, process, record.file)?;
         let range = (record.offset, record.value);
@@ -451,7 +455,10 @@ fn payload_bytes(record: &Record) -> u32 {
         kind::STORE if record.size > 8 => record.size,
         kind::FILE_BEGIN if record.detail == operation::WRITE => record.size,
         kind::FILE_BEGIN | kind::FILE_END
-            if matches!(record.detail, operation::RENAME | operation::MKDIR | operation::RMDIR) =>
+            if matches!(
+                record.detail,
+                operation::RENAME | operation::MKDIR | operation::RMDIR | operation::SYNC_FOLDER
+            ) =>
         {
             record.size
         }

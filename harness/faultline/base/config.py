@@ -38,6 +38,8 @@ KillStrategy = Literal["prefix", "floor", "sample"]
 KILL_STRATEGIES: tuple[KillStrategy, ...] = ("prefix", "floor", "sample")
 Model = Annotated[str, Meta(min_length=1)]
 """A persistency model, by its name: pipeline/lists.py knows which there are."""
+FileSystem = Literal["ordered", "posix"]
+"""What is durable of file operations that have returned: all of them, or those that were synced."""
 Flush = Literal["clwb", "clflushopt", "clflush"]
 Start = Literal["create", "workload"]
 StartPoint = Start | Annotated[int, Meta(ge=1)]
@@ -122,6 +124,8 @@ class Contract(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """A crash while the heap is created is promised nothing."""
     out_of_memory: Literal["answers", "ends"] = "answers"
     """ends: an allocation for which there is no room ends the process."""
+    file_system: FileSystem = "ordered"
+    """What it needs of the file system that its files lie in."""
     threads: Count = 1
 
 
@@ -210,6 +214,7 @@ class MatrixDefaults(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     seed: Annotated[int, Meta(ge=0)] = 1
     strategy: Strategy = DEFAULT_STRATEGY
     model: Model = "px86"
+    file_system: FileSystem | None = None
     flush: Flush = "clwb"
     exhaustive_states: Annotated[int, Meta(ge=0)] = EXHAUSTIVE_STATES
     samples: Annotated[int, Meta(ge=0)] = SAMPLES
@@ -230,6 +235,7 @@ class MatrixKeys(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_onl
     seed: Annotated[int, Meta(ge=0)] | None = None
     strategy: Strategy | None = None
     model: Model | None = None
+    file_system: FileSystem | None = None
     flush: Flush | None = None
     exhaustive_states: Annotated[int, Meta(ge=0)] | None = None
     samples: Annotated[int, Meta(ge=0)] | None = None

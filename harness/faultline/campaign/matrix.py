@@ -87,6 +87,7 @@ def _workload_keys(matrix: Matrix, cell: MatrixCell | MatrixMutants, workload: s
         "seed": chosen("seed"),
         "strategy": chosen("strategy"),
         "model": chosen("model"),
+        "file_system": chosen("file_system"),
         "flush": chosen("flush"),
         "exhaustive_states": chosen("exhaustive_states"),
         "samples": chosen("samples"),

@@ -62,6 +62,7 @@ def joined(earlier: Certificate, later: Certificate) -> Certificate:
         later_positions=earlier.later_positions + later.later_positions,
         later_judgements=earlier.later_judgements + later.later_judgements,
         long_lives=earlier.long_lives + later.long_lives,
+        file_losses=later.file_losses,
         full_probes=earlier.full_probes + later.full_probes,
         stages=_joined_stages(earlier.stages + later.stages),
         engines=_joined_engines(earlier.engines, later.engines),

@@ -83,6 +83,12 @@ OF_A_CELL: tuple[Command, ...] = (
         show_default=True,
     ),
     click.option(
+        "--file-system",
+        type=click.Choice(get_args(config.FileSystem)),
+        help="What is durable of file operations that have returned. ordered: all of them. posix: those that were synced; a name"
+        " or a size that was not may be lost.  [default: what the contract asks for]",
+    ),
+    click.option(
         "--strategy",
         cls=StrategyOption,
         metavar="STRATEGY",

@@ -12,6 +12,7 @@ from faultline.base.config import (
     EXHAUSTIVE_STATES,
     LONG_LIVES,
     SAMPLES,
+    FileSystem,
     Flush,
     Model,
     Probe,
@@ -31,6 +32,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strategy: Strategy
     model: Model
     flush: Flush
+    file_system: FileSystem | None = None
+    """What is durable of file operations that have returned; None: what the contract asks for."""
     exhaustive_states: int = EXHAUSTIVE_STATES
     samples: int = SAMPLES
     mutant: str | None = None
@@ -74,7 +77,8 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.workload_name}{size}{self._unusual()}"
 
     def _unusual(self) -> str:
-        return "".join(f" {value}" for value in (self.flush, self.model) if value not in ("clwb", "px86"))
+        values = (self.flush, self.model, self.file_system)
+        return "".join(f" {value}" for value in values if value not in ("clwb", "px86", None))
 
     @property
     def name(self) -> str:
@@ -101,6 +105,7 @@ class CellSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("--mutant", self.mutant, None),
             ("--flush", self.flush, "clwb"),
             ("--model", self.model, "px86"),
+            ("--file-system", self.file_system, None),
             ("--strategy", self.strategy, DEFAULT_STRATEGY),
             ("--exhaustive-states", self.exhaustive_states, EXHAUSTIVE_STATES),
             ("--samples", self.samples, SAMPLES),

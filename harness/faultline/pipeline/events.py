@@ -122,13 +122,13 @@ def held_text(held: Sequence[tuple[int, int]]) -> str:
     return f"bytes {' and '.join(shown)}" + (f" and {count(more, 'more run')}" if more else "")
 
 
-PutKind = Literal["store", "write"]
-"""By an instruction, or by a system call behind a descriptor."""
+PutKind = Literal["store", "write", "file"]
+"""By an instruction, by a system call behind a descriptor; or no content: a file operation."""
 
 
 class Loss(msgspec.Struct):
-    """A store that a crash state lacks. offset and bytes: of all of it; held: the runs of its bytes that the state holds, each
-    as first and end."""
+    """A store or a file operation that a crash state lacks. offset and bytes: of all of a store; held: the runs of its bytes that
+    the state holds, each as first and end; operation: of a file operation: what it is."""
 
     site: Site
     kind: PutKind = "store"
@@ -136,13 +136,16 @@ class Loss(msgspec.Struct):
     offset: int = 0
     bytes: int = 0
     held: list[tuple[int, int]] = []
+    operation: str = ""
 
     @property
     def is_torn(self) -> bool:
         return bool(self.held)
 
     def what(self) -> str:
-        """the store; the store of 16 bytes, of a torn one; the write of 8 bytes to heap + 0x40."""
+        """the store; the store of 16 bytes, of a torn one; the write of 8 bytes to heap + 0x40; the rename of a to b."""
+        if self.kind == "file":
+            return self.operation
         if self.kind == "write":
             return f"the write of {self.bytes} bytes to {self.file} + {self.offset:#x}"
         return f"the store of {self.bytes} bytes" if self.is_torn else "the store"
@@ -438,6 +441,16 @@ class Behind(msgspec.Struct):
         return f"behind {self.finding}, {how} from crash position {self.position} on: {self.repair}"
 
 
+class FileLosses(msgspec.Struct):
+    """Sets of file operations that a power failure may lose together. explored: to their end; crash_positions: at which one of them
+    is lost; why: that is not all."""
+
+    sets: int = 0
+    explored: int = 0
+    crash_positions: int = 0
+    why: str | None = None
+
+
 class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     """Of a whole exploration, or of what is explored so far: of several the last one counts."""
 
@@ -475,6 +488,8 @@ class Certificate(msgspec.Struct, tag_field="event", tag="certificate"):
     later_judgements: int = 0
     long_lives: int = 0
     """Crash states that were opened many times and used for long."""
+    file_losses: FileLosses | None = None
+    """What the file system may lose; None: it is said to lose nothing."""
     full_probes: int = 0
     stages: list[Stage] = []
     engines: Engines = msgspec.field(default_factory=Engines)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-TRACE_VERSION = 5
+TRACE_VERSION = 6
 RECORD_BYTES = 32
 CHUNK_MAGIC = 0x4B4E4843
 FOOTER_MAGIC = 0x444E4546

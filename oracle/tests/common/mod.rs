@@ -7,7 +7,7 @@ pub mod random;
 
 use std::collections::BTreeMap;
 
-use oracle::contract::{AfterFailedCreate, Durable, Fill, Leaks, OutOfMemory, Publish};
+use oracle::contract::{AfterFailedCreate, Durable, FileSystem, Fill, Leaks, OutOfMemory, Publish};
 use oracle::pattern::{expected_bytes, known_ranges, pattern_byte};
 use oracle::report::build::{ReportBuilder, allocated, free, metadata};
 use oracle::report::{
@@ -41,6 +41,7 @@ pub fn contract() -> Contract {
         clean_close: false,
         create_unsafe: false,
         out_of_memory: OutOfMemory::Answers,
+        file_system: FileSystem::Ordered,
         threads: 1,
     }
 }

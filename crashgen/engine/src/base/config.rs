@@ -5,12 +5,13 @@ use crate::base::error::{EngineError, bad_input};
 use crashgen::complete::Bounds;
 use crashgen::edit::{AsRepaired, Edit, Place};
 use crashgen::model::PersistencyModel;
+use crashgen::model::losses::{Loss, losses};
 use crashgen::replay::{Probe, ServerOptions};
 use crashgen::strategy::{Options, Sample, Strategy};
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::token::Witness;
 use crashgen::trace::{EventKind, Trace};
-use oracle::contract::OutOfMemory;
+use oracle::contract::{FileSystem, OutOfMemory};
 use oracle::history::{Generation, OperationIndex, Phase};
 use oracle::{Contract, HeapShape, RuleId};
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,12 @@ pub struct Config {
     pub contract: Contract,
     /// Persistency model.
     pub model: &'static dyn PersistencyModel,
+    /// What the file system promises of operations that were not synced. None: what the contract asks for.
+    #[serde(default)]
+    file_system: Option<FileSystem>,
+    /// File operations that power failure loses.
+    #[serde(skip)]
+    pub loss: Arc<Loss>,
     /// Which states are run.
     pub strategy: &'static dyn Strategy,
     /// Crashes after the first, one after the other: in recoveries and in what follows them.
@@ -473,11 +480,33 @@ impl Config {
         Self { probe: ProbeName::Deep, strategy: &Sample, nested: 0, limits, ..self.clone() }
     }
 
+    /// The same, where power failure loses these file operations.
+    pub fn with_loss(&self, loss: &Loss) -> Self {
+        Self { loss: Arc::new(loss.clone()), ..self.clone() }
+    }
+
+    /// Whether power failure may lose file operations.
+    pub fn loses_file_operations(&self) -> bool {
+        let file_system = self.file_system.unwrap_or(self.contract.file_system);
+        file_system == FileSystem::Posix && self.model.loses_file_operations()
+    }
+
     /// The same for a token: with the whole probe that shows it. Earlier tokens say by their rule alone that it is a long life.
-    pub fn for_token(self, witness: &Witness) -> Self {
+    ///
+    /// # Errors
+    /// When the trace has no file operations that can be lost as the token says.
+    pub fn for_token(self, witness: &Witness, trace: &Trace) -> Result<Self, EngineError> {
         let is_of_long_life = witness.is_of_long_life || witness.rule.parse() == Ok(RuleId::NotLasting);
         let probe = if is_of_long_life { ProbeName::Deep } else { ProbeName::Full };
-        Self { probe, ..self }
+        let of_token = Self { probe, ..self };
+        if witness.lost.is_empty() {
+            return Ok(of_token);
+        }
+        let losses = losses(&trace.events, &trace.unsynced);
+        let loss = losses.find(&witness.lost, witness.position).ok_or_else(|| {
+            bad_input("the token loses file operations that cannot be lost there; trace the same build and workload")
+        })?;
+        Ok(of_token.with_loss(loss))
     }
 
     /// What bounds each search of `complete`. A worker's memory is shared, about equally, by the searches that it has at a time: one over the

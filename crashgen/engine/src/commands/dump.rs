@@ -90,7 +90,9 @@ fn effect_text(trace: &Trace, effect: &FileEffect) -> String {
         FileEffect::Create { path, .. }
         | FileEffect::Unlink { path }
         | FileEffect::MakeFolder { path }
-        | FileEffect::RemoveFolder { path } => printable(path),
+        | FileEffect::RemoveFolder { path }
+        | FileEffect::SyncFolder { path } => printable(path),
+        FileEffect::SyncAll => "every file".to_owned(),
         FileEffect::Truncate { file: of, bytes } | FileEffect::Extend { file: of, bytes } => {
             format!("{} to {}", file(of), count(*bytes))
         }

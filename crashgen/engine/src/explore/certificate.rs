@@ -72,6 +72,33 @@ pub struct Tally {
     pub behind: Vec<Behind>,
     /// Crash states that lived long.
     long_lives: u64,
+    /// What the file system may lose; none: nothing is lost.
+    pub file_losses: Option<FileLosses>,
+}
+
+/// Sets of file operations that a power failure may lose together.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FileLosses {
+    /// How many there are.
+    pub sets: usize,
+    /// Those that were explored to their end.
+    pub explored: usize,
+    /// Crash positions at which one of them is lost.
+    pub crash_positions: u64,
+    /// Why that is not all; none: it is.
+    pub why: Option<String>,
+}
+
+impl FileLosses {
+    /// What the certificate covers of them.
+    pub fn covered(&self) -> String {
+        format!("; a file system as POSIX has it: {} sets of lost file operations", self.explored)
+    }
+
+    fn gap(&self) -> Option<String> {
+        let why = self.why.as_ref()?;
+        Some(format!("lost file operations: {} of {} sets were explored: {why}", self.explored, self.sets))
+    }
 }
 
 /// How the exploration went on at a finding.
@@ -207,7 +234,8 @@ impl Tally {
 
     /// Whether a limit left states out at a position of which a strategy promises all.
     pub fn leaves_states_out(&self) -> bool {
-        !self.incomplete.is_empty() || !self.later_gaps.is_empty() || !self.left.is_empty()
+        let is_file_lost = self.file_losses.as_ref().is_some_and(|losses| losses.why.is_some());
+        !self.incomplete.is_empty() || !self.later_gaps.is_empty() || !self.left.is_empty() || is_file_lost
     }
 
     /// Whether every state of every position was explored, and nothing is unknown.
@@ -268,6 +296,19 @@ impl Tally {
             let sum = self.incomplete.entry(why).or_insert(Incomplete { positions: 0, ..more.clone() });
             (sum.positions, sum.last) = (sum.positions + more.positions, more.last);
         }
+    }
+
+    /// Takes over what was counted where file operations are lost.
+    pub fn add_file_losses(&mut self, lost: Self, seen: FileLosses) {
+        self.file_losses = Some(FileLosses { crash_positions: lost.positions, ..seen });
+        self.add_part(Self {
+            positions: 0,
+            stores: 0,
+            drawn: 0,
+            by_strategy: BTreeMap::new(),
+            left: Vec::new(),
+            ..lost
+        });
     }
 
     /// Takes over what long lives showed, and why there are no more of them.
@@ -362,7 +403,16 @@ impl Tally {
                 "{count} of {judgements} judgements: recovery fails as the heap without a crash does (FL017): {failure}"
             )
         });
-        self.bounds_hit.iter().cloned().chain(incomplete).chain(likely).chain(later).chain(without).collect()
+        let losses = self.file_losses.as_ref().and_then(FileLosses::gap);
+        self.bounds_hit
+            .iter()
+            .cloned()
+            .chain(losses)
+            .chain(incomplete)
+            .chain(likely)
+            .chain(later)
+            .chain(without)
+            .collect()
     }
 
     /// Why the exploration is not complete; empty if it is. is_part: what has not been met yet, the rest may meet.
@@ -424,6 +474,7 @@ impl Tally {
             later_positions: self.later_positions,
             later_judgements: self.later_judgements,
             long_lives: self.long_lives,
+            file_losses: self.file_losses.clone(),
             judgements: self.judgements,
             unknowns: self.unknowns,
             unknown_reasons: self.unknown_reasons.iter().cloned().collect(),
@@ -642,6 +693,8 @@ pub struct Certificate {
     pub later_positions: u64,
     pub later_judgements: u64,
     pub long_lives: u64,
+    /// What the file system may lose; null: it is said to lose nothing.
+    pub file_losses: Option<FileLosses>,
     pub judgements: u64,
     pub unknowns: u64,
     pub unknown_reasons: Vec<String>,

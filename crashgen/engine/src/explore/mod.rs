@@ -10,6 +10,7 @@ pub mod examiner;
 pub mod explorer;
 pub mod later;
 pub mod long_lives;
+pub mod losses;
 pub mod means;
 pub mod outcomes;
 pub mod parts;

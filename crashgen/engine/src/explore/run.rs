@@ -11,6 +11,7 @@ use crate::base::output::{Output, Verdict};
 use crate::explore::behind;
 use crate::explore::certificate::Tally;
 use crate::explore::long_lives;
+use crate::explore::losses;
 use crate::explore::outcomes;
 use crate::explore::parts::Task;
 use crate::explore::unchanged;
@@ -83,7 +84,10 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         }
         let task = Task { config: &rung.config, ..task.clone() };
         let from = if number == 0 { begin } else { first };
-        let unfit = behind::explore(&task, rung.strategy, &mut whole, from, output)?;
+        let mut unfit = behind::explore(&task, rung.strategy, &mut whole, from, output)?;
+        if unfit.is_none() {
+            unfit = losses::explore(&task, rung.strategy, &mut whole, output)?;
+        }
         let unfit = unfit.map(|why| rung.config.with_place(&why));
         let Some(why) = unfit else {
             if is_worth_long_lives(&task, &whole) {

@@ -9,7 +9,7 @@ use crate::base::budget::{Budget, Stop};
 use crate::base::config::{Config, EngineKind};
 use crate::base::error::EngineError;
 use crate::base::output::{Output, Pace};
-use crate::explore::certificate::{Certificate, Numbers, Run, Stopped, Tally, peak_memory_bytes};
+use crate::explore::certificate::{Certificate, FileLosses, Numbers, Run, Stopped, Tally, peak_memory_bytes};
 use crate::explore::course::Generation;
 use crate::explore::examiner::Examiner;
 use crate::explore::explorer::Explorer;
@@ -178,6 +178,24 @@ impl Whole {
         Self { is_aside, are_rules_printed, ..Self::new(Tally::default(), strategy) }
     }
 
+    /// The same of the same trace, with what it shows so far.
+    pub fn aside_with_findings(&self, strategy: &'static dyn Strategy) -> Self {
+        Self { findings: self.findings.clone(), ..self.aside(strategy) }
+    }
+
+    /// A budget ended it, or more is not asked for.
+    pub fn is_over(&self) -> bool {
+        self.stopped.is_some() || self.is_last
+    }
+
+    /// Takes over what lost file operations showed.
+    pub fn add_file_losses(&mut self, losses: Self, seen: FileLosses) {
+        self.tally.add_file_losses(losses.tally, seen);
+        self.numbers.add(losses.numbers);
+        self.outcomes.join(losses.outcomes);
+        (self.findings, self.is_last) = (losses.findings, losses.is_last);
+    }
+
     /// Takes over what long lives showed.
     pub fn add_long_lives(&mut self, lives: Self, asked: usize) {
         self.tally.add_long_lives(lives.tally, lives.stopped.as_deref(), asked);
@@ -260,7 +278,7 @@ impl Whole {
             task.trace.tracer,
             task.config.identity.flush,
             crashes_text(task.config, self.strategy)
-        );
+        ) + &tally.file_losses.as_ref().map(FileLosses::covered).unwrap_or_default();
         let engine = if self.strategy.follows_loads() { task.config.engine() } else { EngineKind::Isolated };
         let run = Run { strategy: self.strategy.name(), engine, stopped };
         let mut certificate = tally.certificate(run, numbers, covers);

@@ -93,11 +93,12 @@ pub fn events_around(trace: &Trace, symbols: &mut Symbols, state: &StateRef) -> 
     texts
 }
 
-/// Numbers of the oldest undecided stores that the state lacks, and of the newest one that it holds.
+/// Numbers of the oldest undecided stores and file operations that the state lacks, and of the newest store that it holds.
 fn stores_that_matter(state: &StateRef) -> Vec<usize> {
     let lost: BTreeSet<u32> = lost_stores(state).map(|lost| lost.event).collect();
     let newest = newest_store(state).map(|(event, _)| event);
-    lost.into_iter().take(LOST).chain(newest).map(|event| event as usize).collect()
+    let operations = state.case.lost_operations().iter().map(|(event, _)| *event);
+    lost.into_iter().take(LOST).chain(operations.take(LOST)).chain(newest).map(|event| event as usize).collect()
 }
 
 /// The first flushes and syncs of the store's lines, and the fence after each flush by the thread that flushed; where nothing flushes them,
@@ -163,6 +164,8 @@ fn text(
                 if !is_done {
                     text.value = Some("failed".to_owned());
                 }
+                let is_lost = state.case.lost_operations().iter().any(|(event, _)| *event as usize == number);
+                text.is_persisted = is_lost.then_some("no");
             }
         },
         EventKind::OperationBegin { kind, slot, bytes, object, .. } => {
@@ -206,7 +209,30 @@ fn file_kind(effect: &FileEffect) -> (&'static str, &'static str) {
         FileEffect::RemoveFolder { .. } => ("remove folder", "folder removed"),
         FileEffect::Sync { .. } if effect.is_fsync() => ("fsync", "fsync return"),
         FileEffect::Sync { .. } => ("msync", "msync return"),
+        FileEffect::SyncFolder { .. } => ("fsync folder", "fsync folder return"),
+        FileEffect::SyncAll => ("sync", "sync return"),
         FileEffect::Write { .. } => ("write file", "file written"),
+    }
+}
+
+/// What a file operation did: the rename of heap.tmp to heap.
+pub fn operation_in_words(trace: &Trace, effect: &FileEffect) -> String {
+    let file = |file: &FileId| &trace.files[file.0 as usize];
+    match effect {
+        FileEffect::Create { path, .. } => format!("the creation of {path}"),
+        FileEffect::Truncate { file: of, bytes } => format!("the truncation of {} to {bytes} bytes", file(of)),
+        FileEffect::Extend { file: of, bytes } => format!("the growth of {} to {bytes} bytes", file(of)),
+        FileEffect::Punch { file: of, offset, bytes } => {
+            format!("the hole of {bytes} bytes in {} at {offset:#x}", file(of))
+        }
+        FileEffect::Write { file: of, offset, bytes } => {
+            format!("the growth of {} by a write of {} bytes at {offset:#x}", file(of), bytes.len())
+        }
+        FileEffect::Unlink { path } => format!("the removal of {path}"),
+        FileEffect::Rename { from, to } => format!("the rename of {from} to {to}"),
+        FileEffect::MakeFolder { path } => format!("the creation of folder {path}"),
+        FileEffect::RemoveFolder { path } => format!("the removal of folder {path}"),
+        FileEffect::Sync { .. } | FileEffect::SyncFolder { .. } | FileEffect::SyncAll => "a sync".to_owned(),
     }
 }
 
@@ -217,6 +243,10 @@ fn stored(text: &mut EventText, trace: &Trace, state: &StateRef, file: FileId, o
     text.value = Some(value(bytes));
     let is_reachable = state.case.model.files().get(&file).is_none_or(|file| file.path.is_some());
     if text.position > state.position || !is_reachable || is_cleared(trace, state, text.position, file, offset) {
+        return;
+    }
+    if state.case.model.loses_line(file, offset / LINE_BYTES) {
+        text.is_persisted = Some("no");
         return;
     }
     let held = held(state, text.position - 1, (file, offset, bytes.len() as u64));
@@ -253,9 +283,11 @@ fn file_operation(text: &mut EventText, trace: &Trace, effect: &FileEffect) {
         FileEffect::Write { offset, bytes, .. } => {
             (text.offset, text.size, text.value) = (Some(*offset), Some(bytes.len() as u64), Some(value(bytes)));
         }
-        FileEffect::Unlink { path } | FileEffect::MakeFolder { path } | FileEffect::RemoveFolder { path } => {
-            text.file = Some(path.to_string());
-        }
+        FileEffect::Unlink { path }
+        | FileEffect::MakeFolder { path }
+        | FileEffect::RemoveFolder { path }
+        | FileEffect::SyncFolder { path } => text.file = Some(path.to_string()),
+        FileEffect::SyncAll => {}
         FileEffect::Rename { from, to } => {
             text.file = Some(from.to_string());
             text.value = Some(format!("to {to}"));

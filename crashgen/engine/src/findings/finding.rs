@@ -2,7 +2,7 @@
 //! Findings: violations of the same rule at the same place in the code are one, with its first witness.
 
 use crate::base::config::{Config, StopRule};
-use crate::findings::event_excerpt::{EventText, events_around};
+use crate::findings::event_excerpt::{EventText, events_around, operation_in_words};
 use crate::findings::evidence::Evidence;
 use crate::findings::evidence::deaths::Died;
 use crate::findings::identity::{fact, id, key};
@@ -13,11 +13,13 @@ use crate::findings::witness::{crashes_before, witness};
 use crate::heap::case::CurrentOperation;
 use crate::heap::crashes::CrashBefore;
 use crate::heap::recovery_trace::RecoverySites;
-use crate::heap::state::{StateRef, changed_lines, held, is_conservative, lost_store, newest_store, sites_that_matter};
+use crate::heap::state::{
+    StateRef, changed_lines, held, is_conservative, lost_operation, lost_store, newest_store, sites_that_matter,
+};
 use crate::recovery::replayed::PassedCrash;
 use crashgen::model::Choice;
 use crashgen::symbols::{Symbol, Symbols};
-use crashgen::trace::{SiteId, Trace};
+use crashgen::trace::{EventKind, SiteId, Trace};
 use oracle::Violation;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -55,7 +57,8 @@ pub struct Finding {
     pub seen: u64,
     pub strategy: &'static str,
     pub model_note: Option<&'static str>,
-    /// The store of its generation that the state lacks, at the first site; null: it lacks none. What an earlier crash lost is said there.
+    /// The store of its generation that the state lacks, or where it lacks none the file operation, at the first site; null: it lacks nothing.
+    /// What an earlier crash lost is said there.
     pub lost: Option<LostText>,
     /// What the last site does, if it is not what is lost.
     pub there: Option<PutKind>,
@@ -83,6 +86,8 @@ pub enum PutKind {
     Store,
     /// By a system call, behind a descriptor.
     Write,
+    /// It is no content: a file operation changed names or sizes.
+    File,
 }
 
 impl PutKind {
@@ -94,7 +99,7 @@ impl PutKind {
     }
 }
 
-/// A store that a state lacks, as it is printed. offset and bytes: of all of it.
+/// A store or a file operation that a state lacks, as it is printed. offset and bytes: of all of a store.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs)]
 pub struct LostText {
@@ -106,6 +111,8 @@ pub struct LostText {
     /// The bytes that the state holds, each run as first and end, counted from the first byte of the store: it is torn. Empty: all of
     /// it is lost.
     pub held: Vec<(u64, u64)>,
+    /// Of a file operation: what it is. Empty: it is none.
+    pub operation: String,
 }
 
 /// A crash before the one of a finding.
@@ -261,8 +268,8 @@ impl Findings {
         let own = candidates(trace, own_sites, &mut self.symbols, state);
         let lost = self.lost(trace, state);
         let there = match lost {
-            Some(_) => newest_store(state).map(|(event, _)| event),
-            None => state.case.last_store.map(|(event, _)| event),
+            Some(LostText { kind: PutKind::Store | PutKind::Write, .. }) => newest_store(state).map(|(event, _)| event),
+            _ => state.case.last_store.map(|(event, _)| event),
         };
         let of_earlier = earlier.iter().rev().flat_map(|crash: &EarlierCrash| crash.repairs.iter().cloned());
         let repairs = match lost {
@@ -303,9 +310,9 @@ impl Findings {
         self.list.last()
     }
 
-    /// The earliest store that the state lacks.
+    /// The earliest store that the state lacks; where it lacks none, the earliest file operation.
     fn lost(&mut self, trace: &Trace, state: &StateRef) -> Option<LostText> {
-        let lost = lost_store(state)?;
+        let Some(lost) = lost_store(state) else { return self.lost_operation(trace, state) };
         let (file, offset, bytes) = trace.events[lost.event as usize].kind.put().expect("a store or a write");
         let bytes = bytes.len() as u64;
         Some(LostText {
@@ -315,6 +322,22 @@ impl Findings {
             offset,
             bytes,
             held: held(state, lost.event, (file, offset, bytes)).bytes.iter().map(|run| (run.start, run.end)).collect(),
+            operation: String::new(),
+        })
+    }
+
+    fn lost_operation(&mut self, trace: &Trace, state: &StateRef) -> Option<LostText> {
+        let (number, site) = lost_operation(state)?;
+        let EventKind::FileEnd { effect, .. } = &trace.events[number as usize].kind else { return None };
+        let file = effect.file().map(|file| trace.files[file.0 as usize].to_string());
+        Some(LostText {
+            kind: PutKind::File,
+            site: self.symbols.find(trace, site),
+            file: file.unwrap_or_default(),
+            offset: 0,
+            bytes: 0,
+            held: Vec::new(),
+            operation: operation_in_words(trace, effect),
         })
     }
 

@@ -3,11 +3,11 @@
 //!
 //! It is the rule, a fact and a place in the source; words of messages are in no identity. Where a state lacks a store, the fact is which
 //! store is lost, and whether its flush is missing or a fence. Which store was the newest that is there tells only how long the first one
-//! stayed undecided. Where nothing is lost, it is the [`Fact`] that was broken when the heap began to be wrong, and the place of
+//! stayed undecided. Where no store and a file operation is lost, it is what is broken, and the earliest of these operations. Where nothing is lost, it is the [`Fact`] that was broken when the heap began to be wrong, and the place of
 //! the last store then ([`crate::findings::onset`]); the operation, where that place has no name.
 
 use crate::findings::onset::Onset;
-use crate::heap::state::{Lost, StateRef, is_flush_of, is_sync_of, lost_store};
+use crate::heap::state::{Lost, StateRef, is_flush_of, is_sync_of, lost_operation, lost_store};
 use crashgen::edit::PlaceKind;
 use crashgen::symbols::Symbols;
 use crashgen::trace::{Event, EventKind, SiteId, StoreKind, Trace};
@@ -47,6 +47,12 @@ fn blamed_store(state: &StateRef, onset: Option<&Onset>) -> Option<Lost> {
     lost_store(state).filter(|_| onset.is_none())
 }
 
+/// The file operation that the state lacks, where what is broken is not so without that: it had returned by then.
+fn blamed_operation(state: &StateRef, onset: Option<&Onset>) -> Option<SiteId> {
+    let (number, site) = lost_operation(state)?;
+    onset.is_none_or(|onset| number < onset.position).then_some(site)
+}
+
 /// What was broken when it began to be.
 fn broken_fact(onset: Option<&Onset>, violation: &Violation) -> Fact {
     onset.map_or(violation.fact, |onset| onset.fact)
@@ -56,9 +62,11 @@ fn broken_fact(onset: Option<&Onset>, violation: &Violation) -> Fact {
 pub fn place(symbols: &mut Symbols, trace: &Trace, state: &StateRef, onset: Option<&Onset>, rule: RuleId) -> String {
     let lost = blamed_store(state, onset);
     let last_store = onset.map_or_else(|| state.case.last_site(), |onset| onset.site);
-    let site = lost.as_ref().map_or(last_store, |lost| lost.site);
+    let operation = blamed_operation(state, onset);
+    let site = lost.as_ref().map_or(operation.unwrap_or(last_store), |lost| lost.site);
     let name = symbols.lasting_name(trace, site);
     match lost {
+        None if operation.is_some() => format!("{rule} lost file operation {name}"),
         Some(lost) if !is_persisted_later(trace, &lost) => {
             format!("{rule} lost {name}, not {}", if lost.is_write(trace) { "synced" } else { "flushed" })
         }

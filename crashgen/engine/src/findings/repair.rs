@@ -4,7 +4,7 @@
 //!
 //! A state is forbidden when a store that it lacks is guaranteed by then: it was flushed, and fenced after that (R5). So changes are proposed
 //! for the oldest store that is lost, and then for all lost stores, those with the fewest new instructions first. What a system call wrote
-//! is guaranteed by a sync of its file (R9). Then it is proposed to
+//! is guaranteed by a sync of its file (R9), a name by one of its folder. Then it is proposed to
 //! persist all that the thread had not flushed before it made the newest store that is there. No flush and no fence forbids a state in which
 //! a store is there that the source makes before the lost one, or before one that it had not come to yet. Then it is proposed to make that
 //! store after the other.
@@ -13,8 +13,10 @@
 //! and is changed there as well. For each earlier crash that lost something, changes of what came before it are proposed, too: what a first
 //! crash lost may not matter until a recovery is cut short.
 
+use crate::findings::event_excerpt::operation_in_words;
 use crate::heap::state::{Lost, StateRef, is_flush_of, lost_stores, newest_store};
 use crashgen::edit::{Edit, Place, PlaceKind};
+use crashgen::model::losses;
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{Event, EventKind, FileEffect, SiteId, StoreKind, Trace};
 use serde::Serialize;
@@ -39,7 +41,8 @@ const MOST_PLACES_BEHIND: usize = 4;
 /// the first ones, are the workload's, and all of them if it is the workload's trace.
 pub fn candidates(trace: &Trace, workload_sites: Option<u32>, symbols: &mut Symbols, state: &StateRef) -> Vec<Repair> {
     let mut maker = Maker::new(trace, workload_sites, symbols, state);
-    if !maker.propose_of_losses() {
+    let has_lost_operation = maker.propose_of_operations(state.case.lost_operations());
+    if !maker.propose_of_losses() && !has_lost_operation {
         maker.propose_order(last_store(trace, state), None);
     }
     maker.repairs
@@ -107,6 +110,22 @@ impl<'t> Maker<'t> {
         lost.dedup_by_key(|one| (one.event, one.line));
         let newest = newest_store(state).filter(|(_, site)| is_known(trace, *site));
         Self { trace, workload_sites, symbols, position: state.position, lost, newest, repairs: Vec::new() }
+    }
+
+    /// A sync after the first place of these file operations, and after all of them. False: there are none.
+    fn propose_of_operations(&mut self, lost: &[(u32, SiteId)]) -> bool {
+        let Some((first, site)) = lost.first() else { return false };
+        let EventKind::FileEnd { effect, .. } = &self.trace.events[*first as usize].kind else { return false };
+        let what = if losses::folders_of(effect).is_empty() { "the file" } else { "the folder" };
+        let here = self.all_of([*site].into_iter());
+        let all = self.all_of(lost.iter().map(|(_, site)| *site));
+        let text = format!("fsync of {what} after {} at {}", operation_in_words(self.trace, effect), self.words(&here));
+        self.add(text, vec![Edit::SyncAfter(here.clone())]);
+        if all != here {
+            let text = format!("fsync of files and folders after the file operations at {}", self.words(&all));
+            self.add(text, vec![Edit::SyncAfter(all)]);
+        }
+        true
     }
 
     /// False: nothing is lost.

@@ -63,6 +63,7 @@ pub fn witness(
         site: sites.first().map(|site| site.function.clone()).unwrap_or_default(),
         from_newest,
         is_of_long_life: config.probe == ProbeName::Deep,
+        lost: config.loss.operations.iter().copied().filter(|number| *number < first.position).collect(),
         lines,
         later: crashes.into_iter().rev().map(Crash::later).collect(),
     }

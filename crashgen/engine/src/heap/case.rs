@@ -62,6 +62,8 @@ pub struct HeapCase {
     pending: Vec<CurrentOperation>,
     /// Event and site of the last store, or write by a system call.
     pub last_store: Option<(u32, SiteId)>,
+    /// Events and sites of the file operations that power failure loses, as far as they have returned.
+    lost_operations: Vec<(u32, SiteId)>,
     history_before: u64,
     threads: Vec<ThreadId>,
     /// What is taken for repaired.
@@ -81,7 +83,8 @@ impl HeapCase {
             .with_mapped_files(mapped);
         let history = if trace.has_unknown_operations() { history.without_operations() } else { history };
         let repairing = (!config.as_repaired.is_empty()).then(|| Repairing::new(config.as_repaired.clone()));
-        Self { repairing, ..Self::begin(Model::new(config.model, is_content), image, history) }
+        let model = Model::new(config.model, is_content).losing(config.loss.operations.clone());
+        Self { repairing, ..Self::begin(model, image, history) }
     }
 
     /// The heap as a power failure in this state of the position leaves it.
@@ -138,9 +141,15 @@ impl HeapCase {
             current: None,
             pending: Vec::new(),
             last_store: None,
+            lost_operations: Vec::new(),
             threads: Vec::new(),
             repairing: None,
         }
+    }
+
+    /// Events and sites of the file operations that power failure loses here, in order.
+    pub fn lost_operations(&self) -> &[(u32, SiteId)] {
+        &self.lost_operations
     }
 
     /// The site of the last store; the unknown one before the first.
@@ -206,6 +215,7 @@ impl HeapCase {
         }
         match &event.kind {
             EventKind::OperationReturn { index, .. } => self.note_return(*index),
+            _ if self.model.loses(number) => self.lost_operations.push((number, event.site)),
             kind if kind.put().is_some() => self.last_store = Some((number, event.site)),
             _ => {}
         }

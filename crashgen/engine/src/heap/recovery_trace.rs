@@ -67,6 +67,7 @@ pub fn trace_of_recovery(sites: &mut RecoverySites, before: &Trace, recovery: &R
         modules: before.modules[..modules].iter().cloned().chain(later_modules).collect(),
         files: before.files.iter().chain(&recovery.made).cloned().collect(),
         mapped: before.mapped.clone(),
+        unsynced: before.unsynced.clone(),
         unsupported: Vec::new(),
         hash: before.hash.clone(),
         tracer: before.tracer.clone(),

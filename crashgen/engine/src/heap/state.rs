@@ -65,9 +65,18 @@ pub fn newest_store(state: &StateRef) -> Option<(u32, SiteId)> {
     stores.filter(|(_, _, is_there)| *is_there).map(|(event, site, _)| (event, site)).max_by_key(|(event, _)| *event)
 }
 
-/// The sites of the stores that matter: the earliest that is lost and the newest that is there; where nothing is lost, the last store.
+/// Event and site of the earliest file operation that the state lacks.
+pub fn lost_operation(state: &StateRef) -> Option<(u32, SiteId)> {
+    state.case.lost_operations().first().copied()
+}
+
+/// The sites of what matters: the earliest store that is lost and the newest that is there; where none is, the earliest file operation that
+/// is lost and the last store, or that alone.
 pub fn sites_that_matter(state: &StateRef) -> Vec<SiteId> {
-    let Some(lost) = lost_store(state) else { return vec![state.case.last_site()] };
+    let Some(lost) = lost_store(state) else {
+        let operation = lost_operation(state).map(|(_, site)| site);
+        return operation.into_iter().chain([state.case.last_site()]).collect();
+    };
     let newest = newest_store(state).map(|(_, site)| site);
     [Some(lost.site), newest].into_iter().flatten().collect()
 }

@@ -16,6 +16,10 @@ impl PersistencyModel for ProcessCrash {
         "every store: kill -9"
     }
 
+    fn loses_file_operations(&self) -> bool {
+        false
+    }
+
     fn stored(&self, _kind: StoreKind, store: LineStore, floors: &mut Floors) {
         floors.guarantee(store.line);
         floors.guarantee_units(store.line, store.event);

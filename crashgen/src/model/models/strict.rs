@@ -18,6 +18,10 @@ impl PersistencyModel for Strict {
         "stores in program order"
     }
 
+    fn loses_file_operations(&self) -> bool {
+        false
+    }
+
     fn stored(&self, kind: StoreKind, store: LineStore, floors: &mut Floors) {
         ProcessCrash.stored(kind, store, floors);
     }

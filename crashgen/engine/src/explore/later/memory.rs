@@ -16,7 +16,7 @@ use crate::explore::later::run_identity::RecoveryRun;
 use crate::explore::means::Means;
 use crate::explore::unchanged::Unchanged;
 use crashgen::complete::{LeafStates, Search};
-use crashgen::trace::{Event, EventKind, FileEffect, LineKey, Trace, UnitKey};
+use crashgen::trace::{Event, EventKind, LineKey, Trace, UnitKey};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -126,5 +126,5 @@ impl LaterMemory {
 
 /// Bytes of files change otherwise than by stores, or the answers of the file system do.
 fn is_file_change(event: &Event) -> bool {
-    matches!(&event.kind, EventKind::FileEnd { effect, is_done: true } if !matches!(**effect, FileEffect::Sync { .. }))
+    matches!(&event.kind, EventKind::FileEnd { effect, is_done: true } if !effect.is_sync())
 }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! File operations that power failure loses, on a file system that promises no more than POSIX does ([`crashgen::model::losses`]).
+//!
+//! First the trace is explored as if every file operation were durable when it returns. Then, for each set of operations that may be lost
+//! together, the crash positions that may lose it: there the heap is the one of a run in which these operations had no effect, and lines
+//! have their choices as ever. So what recovery asks of names, sizes and contents is answered as that failure leaves it.
+//!
+//! What a recovery does to files is taken as durable when it returns.
+
+use crate::base::error::EngineError;
+use crate::base::output::Output;
+use crate::explore::certificate::FileLosses;
+use crate::explore::parts::{Part, Task};
+use crate::explore::workers::Whole;
+use crashgen::model::losses::{Loss, Losses, SET_LIMIT, losses};
+use crashgen::strategy::Strategy;
+
+/// Explores what the file system may lose, and adds what it shows. Returns why the strategy is not possible, if it is not.
+///
+/// # Errors
+/// Those of [`Whole::explore`].
+pub fn explore(
+    task: &Task,
+    strategy: &'static dyn Strategy,
+    whole: &mut Whole,
+    output: &mut Output,
+) -> Result<Option<String>, EngineError> {
+    if !task.config.loses_file_operations() {
+        return Ok(None);
+    }
+    let Losses { sets, bounded_at } = losses(&task.trace.events, &task.trace.unsynced);
+    let first = task.trace.first_event() as u32;
+    let end = task.config.last_position.unwrap_or(u32::MAX);
+    let sets: Vec<Loss> = sets.into_iter().filter(|loss| loss.first > first && loss.first <= end).collect();
+    let mut seen = FileLosses { sets: sets.len(), ..FileLosses::default() };
+    seen.why =
+        bounded_at.map(|event| format!("from event {event} on operations are taken as durable: {SET_LIMIT} sets"));
+    let before = if whole.is_over() {
+        Some("the exploration ended before")
+    } else if !whole.tally.behind.is_empty() {
+        Some("what breaks without them is to be repaired first")
+    } else {
+        None
+    };
+    if let Some(why) = before {
+        seen.why = Some(why.to_owned());
+        whole.tally.file_losses = Some(seen);
+        return Ok(None);
+    }
+    let mut aside = whole.aside_with_findings(strategy);
+    for loss in &sets {
+        let config = task.config.with_loss(loss);
+        let (patience, shares, recoveries_before) = (None, None, whole.recoveries() + aside.recoveries());
+        let round = Task { config: &config, unchanged: &[], patience, shares, recoveries_before, ..task.clone() };
+        let part = Part { number: 0, first: loss.first, last: loss.last.min(end) };
+        let unfit = aside.explore(&round, &[part], output)?;
+        if unfit.is_some() {
+            return Ok(unfit);
+        }
+        if let Some(why) = aside.stopped.take() {
+            seen.why = Some(why);
+            break;
+        }
+        if aside.is_over() {
+            seen.why = Some("stopped at a finding".to_owned());
+            break;
+        }
+        seen.explored += 1;
+    }
+    whole.add_file_losses(aside, seen);
+    Ok(None)
+}
