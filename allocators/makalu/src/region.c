@@ -79,8 +79,10 @@ int mak_extend_file(uint64_t bytes) {
     if (bytes <= mak.file_bytes)
         return MAK_OK;
     int error = posix_fallocate(mak.fd, (off_t)mak.file_bytes, (off_t)(bytes - mak.file_bytes));
+#if !defined(MUTANT_GROWTH_NOT_SYNCED)
     if (error == 0 && fsync(mak.fd) != 0)
         error = errno;
+#endif
     if (error != 0)
         return mak_fail(MAK_OUT_OF_MEMORY, "%s: cannot get %llu bytes more from the file system: %s", mak.path,
                         (unsigned long long)(bytes - mak.file_bytes), strerror(error));
@@ -183,7 +185,9 @@ static int create_file(const char *folder, uint64_t bytes) {
     int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* the file's name must survive as well */
     if (folder_fd >= 0) {
         fsync(mak.fd);
+#if !defined(MUTANT_NAME_NOT_SYNCED)
         fsync(folder_fd);
+#endif
         close(folder_fd);
     }
     return error == 0 ? MAK_OK

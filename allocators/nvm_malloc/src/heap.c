@@ -174,7 +174,12 @@ static int check_create_options(struct nvm_options *options) {
 /* Persists the new file's size and its name in the folder. */
 static int persist_file(const char *folder, const char *path, int fd) {
     int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int status = folder_fd >= 0 && fsync(fd) == 0 && fsync(folder_fd) == 0
+#if defined(MUTANT_NAME_NOT_SYNCED)
+    bool is_name_persisted = folder_fd >= 0;
+#else
+    bool is_name_persisted = folder_fd >= 0 && fsync(folder_fd) == 0;
+#endif
+    int status = is_name_persisted && fsync(fd) == 0
                      ? NVM_OK
                      : nvm_fail(NVM_ERROR, "%s: the new heap file cannot be persisted: %s", path, strerror(errno));
     if (folder_fd >= 0)

@@ -243,7 +243,10 @@ void *nvmalloc_heap_root(struct nvmalloc_heap *heap) {
 /* Persists the new file's size and its name in the folder. */
 static int persist_file(const char *folder, const char *path, int fd) {
     int folder_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool is_persisted = folder_fd >= 0 && fsync(fd) == 0 && fsync(folder_fd) == 0;
+    bool is_persisted = folder_fd >= 0 && fsync(fd) == 0;
+#if !defined(MUTANT_NAME_NOT_SYNCED)
+    is_persisted = is_persisted && fsync(folder_fd) == 0;
+#endif
     int status = is_persisted
                      ? NVMALLOC_OK
                      : nvmalloc_fail(NVMALLOC_ERROR, "%s: the new heap file cannot be persisted: %s", path, strerror(errno));
@@ -373,10 +376,14 @@ int nvmalloc_grow_to(struct nvmalloc_heap *heap, uint32_t lines) {
     if (error != 0)
         return nvmalloc_fail(NVMALLOC_OUT_OF_MEMORY, "the heap file cannot grow from %lld bytes by %lld: %s", (long long)at,
                              (long long)more, strerror(error));
-    int status = fsync(heap->fd) == 0
-                     ? map_file(heap, (uint64_t)at, (uint64_t)more)
-                     : nvmalloc_fail(NVMALLOC_ERROR, "the heap file's growth to %lld bytes cannot be persisted: %s",
-                                     (long long)(at + more), strerror(errno));
+#if defined(MUTANT_GROWTH_NOT_SYNCED)
+    bool is_persisted = true;
+#else
+    bool is_persisted = fsync(heap->fd) == 0;
+#endif
+    int status = is_persisted ? map_file(heap, (uint64_t)at, (uint64_t)more)
+                              : nvmalloc_fail(NVMALLOC_ERROR, "the heap file's growth to %lld bytes cannot be persisted: %s",
+                                              (long long)(at + more), strerror(errno));
     if (status == NVMALLOC_OK)
         nvmalloc_protect_growth(heap, (uint32_t)from);
     if (status != NVMALLOC_OK && ftruncate(heap->fd, at) != 0)

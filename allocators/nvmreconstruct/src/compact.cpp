@@ -255,7 +255,9 @@ Status Compaction::copy(uintptr_t address) {
         fl_persist(meta_file.base, executions_offset(heap.page_count()) + heap.program.record_bytes());
         if (rename(meta_path.c_str(), heap.path("meta").c_str()) != 0)
             status = fail(Status::ERROR, "%s cannot be renamed", meta_path.c_str());
+#ifndef MUTANT_SWITCH_NOT_SYNCED
         sync_folder(heap.folder);
+#endif
     }
     heap_file.unmap();
     meta_file.unmap();
@@ -267,7 +269,9 @@ Status Compaction::copy(uintptr_t address) {
 #endif
     if (status != Status::OK)
         unlink(meta_path.c_str());
+#ifndef MUTANT_SWITCH_NOT_SYNCED
     sync_folder(heap.folder);
+#endif
     return status;
 }
 

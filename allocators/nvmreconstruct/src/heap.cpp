@@ -214,7 +214,9 @@ Status Heap::create(const Options &options, Heap **heap) {
         status = make_file(state->path("meta"), meta_bytes(pages));
     if (status == Status::OK)
         status = make_file(state->path("heap.0"), pages * PAGE_BYTES);
+#ifndef MUTANT_NAME_NOT_SYNCED
     sync_folder(state->folder);
+#endif
     if (status == Status::OK)
         status = map_file(state->path("meta"), options.address, &state->meta_file);
     state->heap_file_name = state->heap_name(0);

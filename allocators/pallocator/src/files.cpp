@@ -29,11 +29,17 @@ int files_create(const char *path, uint64_t bytes) {
     int error = fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 && fsync(fd) == 0 ? 0 : errno;
     if (error != 0) {
         close(fd);
+#ifdef MUTANT_UNMADE_NOT_SYNCED
         unlink(path);
+#else
+        files_unlink(path); /* a segment that is back, and that no record knows, would be refused */
+#endif
         errno = error;
         return -1;
     }
+#ifndef MUTANT_NAME_NOT_SYNCED
     sync_folder_of(path);
+#endif
     return fd;
 }
 
@@ -60,8 +66,13 @@ bool files_fill(const char *path, uint64_t offset, uint64_t bytes) {
 }
 
 void files_unlink(const char *path) {
-    if (unlink(path) == 0)
+    int status = unlink(path);
+#ifndef MUTANT_REMOVAL_NOT_SYNCED
+    if (status == 0)
         sync_folder_of(path);
+#else
+    (void)status;
+#endif
 }
 
 } // namespace pallocator

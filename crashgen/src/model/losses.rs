@@ -31,7 +31,7 @@ use crate::trace::{Event, EventKind, FileEffect, FileId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Sets of lost operations of one trace at most.
+/// Sets of lost operations of one heap at most.
 pub const SET_LIMIT: usize = 512;
 /// A page fault commits so much.
 const OS_PAGE_BYTES: u64 = 4096;
@@ -197,6 +197,7 @@ struct Walk {
     /// The first one loses nothing.
     alternatives: Vec<Alternative>,
     begun: Vec<(Arc<FileEffect>, u32)>,
+    /// Sets of this heap.
     known: usize,
     losses: Losses,
 }
@@ -206,6 +207,7 @@ impl Walk {
         self.end(number, |_| true);
         self.alternatives = vec![Alternative::default()];
         self.begun.clear();
+        self.known = 0;
     }
 
     /// Alternatives that lose something, and of which this holds, are not possible behind this crash position.

@@ -20,7 +20,8 @@ use crashgen::trace::{EventKind, OperationKind, Trace};
 pub fn explore(task: &Task, whole: &mut Whole, output: &mut Output) -> Result<(), EngineError> {
     let config = task.config.for_long_lives();
     let positions = positions(task.trace, config.long_lives, config.seed);
-    let parts = (0..).zip(&positions).map(|(number, position)| Part { number, first: *position, last: *position });
+    let parts =
+        (0..).zip(&positions).map(|(number, position)| Part { number, first: *position, last: *position, loss: None });
     let recoveries_before = whole.recoveries();
     let (patience, shares) = (None, None);
     let round = Task { config: &config, unchanged: &[], patience, shares, recoveries_before, ..task.clone() };

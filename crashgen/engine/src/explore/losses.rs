@@ -5,8 +5,10 @@
 //! together, the crash positions that may lose it: there the heap is the one of a run in which these operations had no effect, and lines
 //! have their choices as ever. So what recovery asks of names, sizes and contents is answered as that failure leaves it.
 //!
-//! What a recovery does to files is taken as durable when it returns.
+//! What a recovery does to files is taken as durable when it returns. Where power fails again in a recovery that does so, the certificate says
+//! it ([`OF_RECOVERIES`]).
 
+use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::base::output::Output;
 use crate::explore::certificate::FileLosses;
@@ -14,6 +16,17 @@ use crate::explore::parts::{Part, Task};
 use crate::explore::workers::Whole;
 use crashgen::model::losses::{Loss, Losses, SET_LIMIT, losses};
 use crashgen::strategy::Strategy;
+use crashgen::trace::{Event, EventKind};
+
+/// A bound of explorations with more than one crash.
+pub const OF_RECOVERIES: &str = "file operations of recoveries are taken as durable when they return";
+
+/// Whether power failure may lose file operations among these events of a recovery.
+pub fn are_bounded(config: &Config, events: &[Event]) -> bool {
+    let is_change =
+        |event: &Event| matches!(&event.kind, EventKind::FileEnd { effect, is_done: true } if !effect.is_sync());
+    config.loses_file_operations() && events.iter().any(is_change)
+}
 
 /// Explores what the file system may lose, and adds what it shows. Returns why the strategy is not possible, if it is not.
 ///
@@ -47,25 +60,23 @@ pub fn explore(
         whole.tally.file_losses = Some(seen);
         return Ok(None);
     }
+    let (patience, shares, recoveries_before) = (None, None, whole.recoveries());
+    let round = Task { losses: &sets, unchanged: &[], patience, shares, recoveries_before, ..task.clone() };
+    let part = |(number, loss): (usize, &Loss)| Part {
+        number,
+        first: loss.first,
+        last: loss.last.min(end),
+        loss: Some(number),
+    };
+    let parts: Vec<Part> = sets.iter().enumerate().map(part).collect();
     let mut aside = whole.aside_with_findings(strategy);
-    for loss in &sets {
-        let config = task.config.with_loss(loss);
-        let (patience, shares, recoveries_before) = (None, None, whole.recoveries() + aside.recoveries());
-        let round = Task { config: &config, unchanged: &[], patience, shares, recoveries_before, ..task.clone() };
-        let part = Part { number: 0, first: loss.first, last: loss.last.min(end) };
-        let unfit = aside.explore(&round, &[part], output)?;
-        if unfit.is_some() {
-            return Ok(unfit);
-        }
-        if let Some(why) = aside.stopped.take() {
-            seen.why = Some(why);
-            break;
-        }
-        if aside.is_over() {
-            seen.why = Some("stopped at a finding".to_owned());
-            break;
-        }
-        seen.explored += 1;
+    let unfit = aside.explore(&round, &parts, output)?;
+    if unfit.is_some() {
+        return Ok(unfit);
+    }
+    seen.explored = aside.parts_explored;
+    if seen.explored < sets.len() {
+        seen.why = Some(aside.stopped.take().unwrap_or_else(|| "stopped at a finding".to_owned()));
     }
     whole.add_file_losses(aside, seen);
     Ok(None)

@@ -15,9 +15,11 @@ use crate::explore::means::Patience;
 use crate::explore::outcomes::KnownOutcomes;
 use crate::explore::shares::Shares;
 use crate::heap::case::HeapCase;
+use crashgen::model::losses::Loss;
 use crashgen::strategy::Strategy;
 use crashgen::trace::{EventKind, Trace};
 use oracle::TwinSet;
+use std::borrow::Cow;
 use std::time::Instant;
 
 /// Crash positions that a part has at least, except the last part: a second of work or less, against which the start of a server is little.
@@ -34,6 +36,8 @@ pub struct Part {
     pub first: u32,
     /// The last one.
     pub last: u32,
+    /// What power failure loses of file operations there: the number of the set among the task's ([`Task::losses`]). None: nothing.
+    pub loss: Option<usize>,
 }
 
 /// What is explored, for all workers.
@@ -47,6 +51,8 @@ pub struct Task<'a> {
     pub unchanged: &'a [bool],
     /// The heap without a crash, with which the full probe is compared.
     pub twins: Option<&'a TwinSet>,
+    /// Sets of file operations that parts lose.
+    pub losses: &'a [Loss],
     /// The outcomes with which those of this exploration are compared.
     pub known: Option<KnownOutcomes>,
     /// When the exploration began.
@@ -61,12 +67,29 @@ pub struct Task<'a> {
     pub shares: Option<&'a Shares>,
 }
 
+impl Task<'_> {
+    /// What a part is explored with.
+    pub fn config_of(&self, part: &Part) -> Cow<'_, Config> {
+        match part.loss {
+            Some(number) => Cow::Owned(self.config.with_loss(&self.losses[number])),
+            None => Cow::Borrowed(self.config),
+        }
+    }
+}
+
 /// Where a worker is in the trace.
 pub struct Cursor {
     /// The heap after the events before `next`.
     pub case: HeapCase,
     /// The number of the event to step over next.
     pub next: usize,
+}
+
+impl Cursor {
+    /// Before the first event.
+    pub fn new(config: &Config, trace: &Trace) -> Self {
+        Self { case: HeapCase::new(config, trace, ""), next: trace.first_event() }
+    }
 }
 
 /// Whether a window of the search ends with this crash position: an operation returns next, or a case begins.
@@ -85,12 +108,12 @@ pub fn parts_of(config: &Config, trace: &Trace, strategy: &dyn Strategy, first: 
     for position in first..end {
         let is_long = position + 1 - begin >= least && end - position >= least;
         if !is_one && is_long && is_end_of_window(trace, position) {
-            parts.push(Part { number: parts.len(), first: begin, last: position });
+            parts.push(Part { number: parts.len(), first: begin, last: position, loss: None });
             begin = position + 1;
         }
     }
     if begin <= end {
-        parts.push(Part { number: parts.len(), first: begin, last: end });
+        parts.push(Part { number: parts.len(), first: begin, last: end, loss: None });
     }
     parts
 }
@@ -165,6 +188,6 @@ mod tests {
         let config = Config::parse("test", CONFIG).expect("a configuration");
         let trace = operations(200, 100);
         let last = trace.events.len() as u32;
-        assert_eq!(parts_of(&config, &trace, &Mixed, 7), [Part { number: 0, first: 7, last }]);
+        assert_eq!(parts_of(&config, &trace, &Mixed, 7), [Part { number: 0, first: 7, last, loss: None }]);
     }
 }

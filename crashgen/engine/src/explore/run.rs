@@ -63,6 +63,7 @@ pub fn explore(config: &Config, as_it_is: Trace, output: &mut Output) -> Result<
         trace,
         unchanged: &unchanged,
         twins,
+        losses: &[],
         known,
         started,
         deadline,

@@ -22,7 +22,6 @@ use crate::explore::trace_rules::{self, TraceRules};
 use crate::explore::workload::Workload;
 use crate::findings::finding::{Finding, Findings};
 use crate::findings::onset::OnsetFinder;
-use crate::heap::case::HeapCase;
 use crate::recovery::recoverer::Recoverer;
 use crashgen::replay::Engines;
 use crashgen::strategy::Strategy;
@@ -148,6 +147,8 @@ pub struct Whole {
     pub met: Option<Met>,
     /// What it has not come to is not asked for.
     is_last: bool,
+    /// Parts that were explored to their end.
+    pub parts_explored: usize,
     strategy: &'static dyn Strategy,
     /// What the trace rules say was printed.
     are_rules_printed: bool,
@@ -166,6 +167,7 @@ impl Whole {
             stopped: None,
             met: None,
             is_last: false,
+            parts_explored: 0,
             strategy,
             are_rules_printed: false,
             is_aside: false,
@@ -225,7 +227,12 @@ impl Whole {
     pub fn explore_left(&mut self, task: &Task, output: &mut Output) -> Result<Option<String>, EngineError> {
         while self.stopped.is_none() && !self.is_last && !self.tally.left.is_empty() {
             let ranges = shares::joined(std::mem::take(&mut self.tally.left));
-            let parts = (0..).zip(&ranges).map(|(number, (first, last))| Part { number, first: *first, last: *last });
+            let parts = (0..).zip(&ranges).map(|(number, (first, last))| Part {
+                number,
+                first: *first,
+                last: *last,
+                loss: None,
+            });
             let shares = Shares::of_ranges(&ranges, task.config.jobs);
             let round = Task { recoveries_before: self.recoveries(), shares: Some(&shares), ..task.clone() };
             let unfit = self.explore(&round, &parts.collect::<Vec<_>>(), output)?;
@@ -392,6 +399,7 @@ impl Whole {
                     return Ok(unfit);
                 }
                 next += usize::from(rest.is_none());
+                self.parts_explored += usize::from(rest.is_none() && self.stopped.is_none());
                 from = rest.as_ref().or(parts.get(next)).map_or(from, |part| part.first);
             }
             let is_between = next > 0 && next < parts.len() && !self.is_aside;
@@ -412,7 +420,7 @@ impl Work<'_> {
             // If nobody listens any more, the message of the next part fails, too.
             let _ = sender.send(Message::Rules(Box::new(task.rules())));
         }
-        let mut cursor = Cursor { case: HeapCase::new(task.config, task.trace, ""), next: task.trace.first_event() };
+        let mut cursor = Cursor::new(task.config, task.trace);
         let (mut recoverer, mut onsets): (Option<Recoverer>, OnsetFinder) = (None, OnsetFinder::default());
         let mut rest = None;
         while let Some(part) = rest.take().or_else(|| self.next()) {
@@ -443,10 +451,14 @@ impl Work<'_> {
         sender: &Sender<Message>,
     ) -> Result<Explored, EngineError> {
         let Self { task, strategy, is_over, .. } = self;
+        let config = &*task.config_of(part);
+        if part.loss.is_some() {
+            *cursor = Cursor::new(config, task.trace); // what came before is stepped over without them
+        }
         let stages_before = recoverer.recovery_stages()?;
         let engines_before = recoverer.engines()?;
         let mut means = Means {
-            config: task.config,
+            config,
             strategy: *strategy,
             budget: task.budget(self.recoveries.load(Ordering::Relaxed)),
             shares: task.shares,
@@ -461,7 +473,7 @@ impl Work<'_> {
         };
         let mut results = Results {
             listener: &mut PartListener::new(sender, part),
-            findings: Findings::new(task.config),
+            findings: Findings::new(config),
             outcomes: task.config.outcomes.as_ref().map(|_| OutcomeSet::new(task.known.clone())),
         };
         let mut workload = Workload::new(&means, task.trace, part, cursor);

@@ -241,12 +241,12 @@ fn stored(text: &mut EventText, trace: &Trace, state: &StateRef, file: FileId, o
     text.offset = Some(offset);
     text.size = Some(bytes.len() as u64);
     text.value = Some(value(bytes));
-    let is_reachable = state.case.model.files().get(&file).is_none_or(|file| file.path.is_some());
-    if text.position > state.position || !is_reachable || is_cleared(trace, state, text.position, file, offset) {
+    if text.position <= state.position && state.case.model.loses_line(file, offset / LINE_BYTES) {
+        text.is_persisted = Some("no");
         return;
     }
-    if state.case.model.loses_line(file, offset / LINE_BYTES) {
-        text.is_persisted = Some("no");
+    let is_reachable = state.case.model.files().get(&file).is_none_or(|file| file.path.is_some());
+    if text.position > state.position || !is_reachable || is_cleared(trace, state, text.position, file, offset) {
         return;
     }
     let held = held(state, text.position - 1, (file, offset, bytes.len() as u64));
