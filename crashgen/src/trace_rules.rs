@@ -384,6 +384,7 @@ impl Judge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::FileEffect;
     use crate::trace::{Event, FlushKind, Site};
     use std::sync::Arc;
 

@@ -309,3 +309,195 @@ fn is_below(path: &str, folder: &str) -> bool {
 fn folder_of(path: &str) -> &str {
     path.rsplit_once('/').map_or(".", |(folder, _)| folder)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{SiteId, StoreKind, ThreadId};
+    use std::collections::BTreeMap;
+
+    /// Names and sizes, and folders: what a power failure shows of files.
+    type Shown = (BTreeMap<String, u64>, BTreeSet<String>);
+
+    fn event(kind: EventKind) -> Event {
+        Event { thread: ThreadId { process: 1, thread: 1 }, site: SiteId(0), kind }
+    }
+
+    fn done(effect: FileEffect) -> [Event; 2] {
+        let effect = Arc::new(effect);
+        [EventKind::FileBegin { effect: effect.clone() }, EventKind::FileEnd { effect, is_done: true }].map(event)
+    }
+
+    fn shown(files: &Files) -> Shown {
+        let is_there = |path: &str| folder_of(path) == "." || files.folders.contains(folder_of(path));
+        let named = files.states.values().filter_map(|state| Some((state.path.as_ref()?.to_string(), state.bytes)));
+        let folders = files.folders.iter().map(ToString::to_string);
+        (named.filter(|(path, _)| is_there(path)).collect(), folders.collect())
+    }
+
+    /// What the operations before the position leave without these.
+    fn left(events: &[Event], position: u32, lost: &[u32]) -> Shown {
+        let mut files = Files::default();
+        for (number, event) in (0..position).zip(events) {
+            if let EventKind::FileEnd { effect, .. } = &event.kind
+                && !lost.contains(&number)
+            {
+                files.apply(effect);
+            }
+        }
+        shown(&files)
+    }
+
+    fn random(state: &mut u64, below: u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % below
+    }
+
+    /// Some file operations, each of which can be done where it comes.
+    fn operations(seed: u64) -> Vec<Event> {
+        const NAMES: [&str; 4] = ["a", "b", "d/a", "d/b"];
+        let mut state = seed;
+        let mut files = Files::default();
+        let (mut events, mut next) = (Vec::new(), 0);
+        while events.len() < 20 {
+            let name = NAMES[random(&mut state, 4) as usize];
+            let other = NAMES[random(&mut state, 4) as usize];
+            let is_made = |name: &str| folder_of(name) == "." || files.folders.contains(folder_of(name));
+            let file =
+                files.states.iter().find(|(_, state)| state.path.as_deref() == Some(name)).map(|(file, _)| *file);
+            let effect = match (random(&mut state, 9), file) {
+                (0, _) if !files.folders.contains("d") => FileEffect::MakeFolder { path: "d".into() },
+                (1 | 2, None) if is_made(name) => {
+                    next += 1;
+                    FileEffect::Create { file: FileId(next), path: name.into() }
+                }
+                (3, Some(file)) => FileEffect::Truncate { file, bytes: 4096 * random(&mut state, 3) },
+                (4, Some(file)) => FileEffect::Extend { file, bytes: 4096 * random(&mut state, 4) },
+                (5, Some(_)) => FileEffect::Unlink { path: name.into() },
+                (6, Some(_)) if is_made(other) && other != name => {
+                    FileEffect::Rename { from: name.into(), to: other.into() }
+                }
+                (7, Some(file)) if random(&mut state, 2) == 0 => FileEffect::Sync { file, offset: 0, bytes: u64::MAX },
+                (8, _) if random(&mut state, 2) == 0 => {
+                    FileEffect::SyncFolder { path: if random(&mut state, 2) == 0 { "." } else { "d" }.into() }
+                }
+                _ => continue,
+            };
+            files.apply(&effect);
+            events.extend(done(effect));
+        }
+        events
+    }
+
+    /// Whether a power failure at the position may lose exactly these of the operations, by F1 to F4 as they are written.
+    fn may_lose(events: &[Event], position: u32, lost: &[u32]) -> bool {
+        let effect = |number: u32| match &events[number as usize].kind {
+            EventKind::FileEnd { effect, .. } => effect.clone(),
+            _ => unreachable!("ends alone are asked for"),
+        };
+        let is_orphan = |number: u32| {
+            lost.iter().any(|folder| {
+                let makes_d = matches!(&*effect(*folder), FileEffect::MakeFolder { .. });
+                makes_d && *folder < number && paths(&effect(number)).iter().any(|path| path.starts_with("d/"))
+            })
+        };
+        let ends = (0..position).filter(|number| matches!(events[*number as usize].kind, EventKind::FileEnd { .. }));
+        let mut ends: Vec<u32> = ends.collect();
+        ends.retain(|number| !effect(*number).is_sync() || !lost.contains(number));
+        for number in ends {
+            let of = effect(number);
+            let before = |sync: &&u32| **sync < number;
+            if of.is_sync() {
+                let is_kept = |other: &u32| match &*of {
+                    FileEffect::SyncFolder { path } => !is_orphan(*other) && folders_of(&effect(*other)).contains(path),
+                    FileEffect::Sync { file, .. } => orders(&effect(*other)) == [Order::Size(*file)],
+                    _ => false,
+                };
+                if lost.iter().filter(before).any(is_kept) {
+                    return false;
+                }
+                continue;
+            }
+            let follows = |other: &u32| orders(&effect(*other)).iter().any(|order| orders(&of).contains(order));
+            let must =
+                lost.iter().filter(before).any(|other| follows(other) && !is_orphan(*other)) || is_orphan(number);
+            if must && !lost.contains(&number) {
+                return false;
+            }
+        }
+        true
+    }
+
+    #[test]
+    fn what_may_be_lost_is_what_the_rules_say() {
+        for seed in 0..60 {
+            let events = operations(seed);
+            let found = losses(&events, &BTreeSet::new());
+            assert_eq!(found.bounded_at, None);
+            for position in (2..=events.len() as u32).step_by(2) {
+                let ends: Vec<u32> = (1..position).step_by(2).collect();
+                let ends: Vec<u32> = ends
+                    .into_iter()
+                    .filter(|number| {
+                        matches!(&events[*number as usize].kind, EventKind::FileEnd { effect, .. } if !effect.is_sync())
+                    })
+                    .collect();
+                let subsets = 0u32..1 << ends.len();
+                let lost = subsets.map(|bits| {
+                    let is_in = |at: &usize| bits >> at & 1 == 1;
+                    (0..ends.len()).filter(is_in).map(|at| ends[at]).collect::<Vec<u32>>()
+                });
+                let expected: BTreeSet<Shown> = lost
+                    .filter(|lost| may_lose(&events, position, lost))
+                    .map(|lost| left(&events, position, &lost))
+                    .collect();
+                let here = found.sets.iter().filter(|loss| (loss.first..=loss.last).contains(&position));
+                let mut seen: BTreeSet<Shown> = here.map(|loss| left(&events, position, &loss.operations)).collect();
+                seen.insert(left(&events, position, &[]));
+                assert_eq!(seen, expected, "seed {seed}, position {position}, {:?}", &events[..position as usize]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_commits_the_blocks_that_it_needs_where_the_file_is_mapped_with_map_sync() {
+        let file = FileId(1);
+        let store = |offset| event(EventKind::Store { kind: StoreKind::Plain, file, offset, bytes: vec![1; 8].into() });
+        let mut events: Vec<Event> = Vec::new();
+        events.extend(done(FileEffect::Create { file, path: "f".into() }));
+        events.extend(done(FileEffect::SyncFolder { path: ".".into() }));
+        events.extend(done(FileEffect::Extend { file, bytes: 100 }));
+        events.push(store(64));
+        events.extend(done(FileEffect::Extend { file, bytes: 8192 }));
+        events.extend([store(200), store(4096), store(4104)]);
+        let ranges = |unsynced: &BTreeSet<FileId>| -> Vec<(u32, u32)> {
+            losses(&events, unsynced).sets.iter().map(|loss| (loss.first, loss.last)).collect()
+        };
+        // The name until its folder is synced, the first size until the store into its page, the second one until the store behind that.
+        assert_eq!(ranges(&BTreeSet::new()), [(2, 3), (6, 6), (9, 10)]);
+        assert_eq!(ranges(&BTreeSet::from([file])), [(2, 3), (6, 12), (9, 12)]);
+    }
+
+    #[test]
+    fn too_many_sets_are_said() {
+        let mut events = Vec::new();
+        for number in 0..10 {
+            let file = FileId(number);
+            events.extend(done(FileEffect::Create { file, path: format!("{number}").into() }));
+            events.extend(done(FileEffect::Extend { file, bytes: 4096 }));
+        }
+        let found = losses(&events, &BTreeSet::new());
+        assert!(found.sets.len() <= SET_LIMIT && found.sets.len() > SET_LIMIT / 2);
+        assert!(found.bounded_at.is_some_and(|event| event < events.len() as u32));
+    }
+
+    #[test]
+    fn a_set_is_found_by_what_it_has_lost_by_then() {
+        let events: Vec<Event> =
+            (1..4).flat_map(|n| done(FileEffect::Create { file: FileId(n), path: format!("{n}").into() })).collect();
+        let found = losses(&events, &BTreeSet::new());
+        assert_eq!(found.find(&[1, 3], 4).map(|loss| &*loss.operations), Some(&[1, 3, 5][..]));
+        assert_eq!(found.find(&[1], 4), None, "the second name is in order with the first");
+        assert_eq!(found.find(&[3], 3), None, "it has not returned");
+    }
+}

@@ -92,7 +92,7 @@ pub struct FileLosses {
 impl FileLosses {
     /// What the certificate covers of them.
     pub fn covered(&self) -> String {
-        format!("; a file system as POSIX has it: {} sets of lost file operations", self.explored)
+        format!("; of what the workload does to files {} sets that a POSIX file system may lose", self.explored)
     }
 
     fn gap(&self) -> Option<String> {

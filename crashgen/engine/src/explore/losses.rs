@@ -5,10 +5,8 @@
 //! together, the crash positions that may lose it: there the heap is the one of a run in which these operations had no effect, and lines
 //! have their choices as ever. So what recovery asks of names, sizes and contents is answered as that failure leaves it.
 //!
-//! What a recovery does to files is taken as durable when it returns. Where power fails again in a recovery that does so, the certificate says
-//! it ([`OF_RECOVERIES`]).
+//! What a recovery does to files is taken as durable when it returns: the certificate covers what the workload does to them.
 
-use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::base::output::Output;
 use crate::explore::certificate::FileLosses;
@@ -16,17 +14,6 @@ use crate::explore::parts::{Part, Task};
 use crate::explore::workers::Whole;
 use crashgen::model::losses::{Loss, Losses, SET_LIMIT, losses};
 use crashgen::strategy::Strategy;
-use crashgen::trace::{Event, EventKind};
-
-/// A bound of explorations with more than one crash.
-pub const OF_RECOVERIES: &str = "file operations of recoveries are taken as durable when they return";
-
-/// Whether power failure may lose file operations among these events of a recovery.
-pub fn are_bounded(config: &Config, events: &[Event]) -> bool {
-    let is_change =
-        |event: &Event| matches!(&event.kind, EventKind::FileEnd { effect, is_done: true } if !effect.is_sync());
-    config.loses_file_operations() && events.iter().any(is_change)
-}
 
 /// Explores what the file system may lose, and adds what it shows. Returns why the strategy is not possible, if it is not.
 ///

@@ -40,7 +40,6 @@ use crate::explore::later::leaf::{LeafPlanner, LeafToExplore, Skip};
 use crate::explore::later::memory::LaterMemory;
 use crate::explore::later::recovery_course::{RecoveryCourse, RecoveryToExplore};
 use crate::explore::later::recovery_runs::TracedRecoveries;
-use crate::explore::losses;
 use crate::explore::means::Means;
 use crate::heap::case::{HeapCase, SettledOperations};
 use crate::heap::crashes::CrashBefore;
@@ -128,9 +127,6 @@ impl LaterCrashes {
             }
         };
         let LeafToExplore { run, judgement, remaining, edited, .. } = &leaf;
-        if losses::are_bounded(examiner.means.config, &edited.trace.events) {
-            examiner.tally.bounds_hit.insert(losses::OF_RECOVERIES.to_owned());
-        }
         let touched = touched(&case.model, &run.trace.events);
         case.model.know(touched.iter().copied());
         if let Some(gap) = edited.gap {
