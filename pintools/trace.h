@@ -143,7 +143,9 @@ enum fl_file_operation {
     FL_SYNC_ALL,   /* sync, syncfs of the PM folder's file system; file 0 */
 };
 
-enum fl_map { FL_MAP_SHARED = 1, FL_MAP_PRIVATE = 2, FL_MAP_SYNCED = 4, FL_MAP_WRITABLE = 8 };
+/* FL_MAP_REFUSED: MAP_SYNC was asked for where the file system has none, and nothing is mapped (value 0). What the process maps of
+ * the file after that stands for what it would have there. */
+enum fl_map { FL_MAP_SHARED = 1, FL_MAP_PRIVATE = 2, FL_MAP_SYNCED = 4, FL_MAP_WRITABLE = 8, FL_MAP_REFUSED = 16 };
 
 enum fl_operation {
     FL_OP_CASE = 1, /* begin only: a new heap starts; size: number of the case, from 0. Its files lie under "case-N/" */

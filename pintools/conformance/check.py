@@ -76,7 +76,7 @@ FILE_OPERATIONS = {
     10: "mkdir", 11: "rmdir", 12: "sync-folder", 13: "sync-all",
 }  # fmt: skip
 RENAME, WRITE, MKDIR, RMDIR, SYNC_FOLDER = 6, 9, 10, 11, 12
-MAP_FLAGS = {1: "shared", 2: "private", 4: "synced", 8: "writable"}
+MAP_FLAGS = {1: "shared", 2: "private", 4: "synced", 8: "writable", 16: "refused"}
 OPERATIONS = {
     1: "case", 2: "create", 3: "open", 4: "close", 5: "allocate", 6: "free", 7: "reallocate", 8: "link", 9: "unlink",
     10: "collect", 11: "drop", 12: "load", 13: "begin", 14: "commit", 15: "abort", 16: "write",

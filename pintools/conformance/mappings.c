@@ -9,6 +9,7 @@
 int main(int argc, char **argv) {
     int descriptor = create_heap(argc, argv);
     MUST(ftruncate(descriptor, 16384) == 0);
+    MUST(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | 0x80000 /* MAP_SYNC */, descriptor, 0) == MAP_FAILED);
     volatile char *heap = map_at(HEAP, descriptor, 0, 16384);
     heap[1] = 1;
     map_at((char *)SECOND, descriptor, 4096, 4096);

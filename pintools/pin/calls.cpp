@@ -521,6 +521,23 @@ void Caller::after_mmap(uint64_t start) {
     traced_.maps.add(Mapping{start, end, a[5], file, uint8_t(flags)}, thread_, &traced_.writer);
 }
 
+/* The file system has no MAP_SYNC, and the process may go on without. */
+void Caller::after_refused_mmap(uint64_t error) {
+    const Word *a = call_.arguments;
+    bool is_asked = (a[3] & MAP_TYPE_MASK) == VALIDATED && (a[3] & SYNCED) != 0 && (a[3] & ANONYMOUS) == 0;
+    struct stat status;
+    uint32_t file = is_asked && (error == EOPNOTSUPP || error == EINVAL) ? pm_file(int(a[4]), &status) : 0;
+    if (file == 0)
+        return;
+    fl_record refused = fl_record();
+    refused.kind = FL_MAP;
+    refused.detail = FL_MAP_SHARED | FL_MAP_REFUSED;
+    refused.thread = thread_;
+    refused.file = file;
+    refused.offset = a[5];
+    traced_.writer.emit(refused);
+}
+
 void Caller::after_mremap(uint64_t start) {
     const Word *a = call_.arguments;
     uint64_t old = a[0], old_bytes = whole_pages(a[1]), bytes = whole_pages(a[2]);
@@ -628,5 +645,7 @@ void Caller::ends(int64_t result) {
             look_for_unknown();
     }
     uint64_t error = has_failed ? uint64_t(-result) : 0;
+    if (has_failed && call_.number == SYS_mmap)
+        after_refused_mmap(error);
     end_all(error >= RESTARTS && error < RESTARTS + 8 ? uint64_t(EINTR) : error);
 }

@@ -100,6 +100,7 @@ class Caller {
 
     void after_open(int descriptor);
     void after_mmap(uint64_t start);
+    void after_refused_mmap(uint64_t error);
     void after_mremap(uint64_t start);
     void after_unmap();
     void change_mappings(uint64_t result);

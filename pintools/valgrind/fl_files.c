@@ -29,6 +29,7 @@ extern const HChar *VG_(strerror)(UWord);
 #define FL_MAP_TYPE_VALIDATE 3
 #define FL_MAP_SYNC 0x80000
 #define FL_MAP_STACK 0x20000
+#define FL_EOPNOTSUPP 95
 #define FL_MREMAP_DONTUNMAP 4
 #define FL_MS_SYNC 4
 #define FL_MADV_REMOVE 9
@@ -504,6 +505,19 @@ static void after_mmap(ThreadId thread, const UWord *arguments, Addr start) {
     fl_mappings_add(start, bytes, file, arguments[5], flags);
 }
 
+/* The file system has no MAP_SYNC, and the process may go on without. */
+static void after_refused_mmap(ThreadId thread, const UWord *arguments, UWord error) {
+    Bool is_asked = (arguments[3] & FL_MAP_TYPE) == FL_MAP_TYPE_VALIDATE && (arguments[3] & FL_MAP_SYNC);
+    struct vg_stat status;
+    UInt file;
+    if (is_asked && (error == FL_EOPNOTSUPP || error == VKI_EINVAL) && pm_file_of_descriptor(arguments[4], &file, &status))
+        fl_emit((struct fl_record){.kind = FL_MAP,
+                                   .detail = FL_MAP_SHARED | FL_MAP_REFUSED,
+                                   .thread = fl_number_of(thread),
+                                   .file = file,
+                                   .offset = arguments[5]});
+}
+
 static void after_mremap(const UWord *arguments, Addr start) {
     Addr old = arguments[0];
     SizeT old_bytes = whole_pages(arguments[1]), bytes = whole_pages(arguments[2]);
@@ -642,6 +656,8 @@ void fl_post_syscall(ThreadId thread, UInt number, UWord *arguments, UInt count,
         default: break;
         }
     }
+    if (number == __NR_mmap && sr_isError(result))
+        after_refused_mmap(thread, arguments, sr_Err(result));
     if (VG_(sizeXA)(call->begun) > 0)
         end_all(call, sr_isError(result) ? sr_Err(result) : 0);
 }

@@ -121,6 +121,7 @@ pub mod map {
     pub const SHARED: u8 = 1;
     pub const SYNCED: u8 = 4;
     pub const WRITABLE: u8 = 8;
+    pub const REFUSED: u8 = 16;
 }
 
 /// The begin marker of a case, in the place of an operation's kind ([`super::OperationKind::from_number`]).

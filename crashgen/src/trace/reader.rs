@@ -85,6 +85,8 @@ struct Reader<'a> {
     trace: Trace,
     namespace: Namespace,
     mapped: BTreeSet<FileId>,
+    /// Files that would be mapped with MAP_SYNC where the file system had it.
+    asked_for_sync: BTreeSet<FileId>,
     processes: FxHashMap<u32, Process>,
     site_numbers: FxHashMap<Site, SiteId>,
 }
@@ -97,6 +99,7 @@ impl<'a> Reader<'a> {
             trace: Trace { sites: vec![unknown], ..Trace::default() },
             namespace: Namespace::default(),
             mapped: BTreeSet::new(),
+            asked_for_sync: BTreeSet::new(),
             processes: FxHashMap::default(),
             site_numbers: FxHashMap::default(),
         }
@@ -154,11 +157,7 @@ impl<'a> Reader<'a> {
             kind::FLUSH if record.file == 0 => self.flush_elsewhere(at, process, &record),
             kind::MAP => {
                 let file = self.file_of(at, process, record.file)?;
-                self.mapped.insert(file);
-                let stored_to = format::map::SHARED | format::map::WRITABLE;
-                if record.detail & (stored_to | format::map::SYNCED) == stored_to {
-                    self.trace.unsynced.insert(file);
-                }
+                self.map(file, record.detail);
                 Ok(())
             }
             kind::UNMAP => self.file_of(at, process, record.file).map(|_| ()),
@@ -169,6 +168,19 @@ impl<'a> Reader<'a> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    fn map(&mut self, file: FileId, flags: u8) {
+        let stored_to = format::map::SHARED | format::map::WRITABLE;
+        if flags & format::map::REFUSED != 0 {
+            self.asked_for_sync.insert(file);
+            return;
+        }
+        self.mapped.insert(file);
+        let is_without = flags & (stored_to | format::map::SYNCED) == stored_to;
+        if is_without && !self.asked_for_sync.contains(&file) {
+            self.trace.unsynced.insert(file);
         }
     }
 

@@ -104,7 +104,13 @@ def explain(
 
 def proved(finding: Finding, findings: Sequence[Finding], certificate: Certificate | None) -> Explanation | None:
     """What the exploration of the finding's cell proved by going on behind it; None: nothing. findings: of the cell."""
-    if certificate is None or not certificate.is_whole_as_repaired or finding.is_later or finding.lost is None or finding.lost.kind == "file":
+    if (
+        certificate is None
+        or not certificate.is_whole_as_repaired
+        or finding.is_later
+        or finding.lost is None
+        or finding.lost.kind == "file"
+    ):
         return None
     repaired = {behind.finding: behind.repair for behind in certificate.behind if behind.how == "repaired"}
     if len(repaired) < len(certificate.behind):

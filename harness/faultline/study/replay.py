@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from faultline.base.config import Allocator, Flush, Model
+from faultline.base.config import Allocator, FileSystem, Flush, Model
 from faultline.base.errors import BadInputError
 from faultline.pipeline.cell import CellSpec
 from faultline.pipeline.events import Event, Finding, Unknown, Verdict
@@ -44,12 +44,19 @@ class Token(msgspec.Struct, frozen=True):
     model: Model = "px86"
     site: str = ""
     """Function of the store that matters most."""
+    lost: list[int] = []
+    """Events of the file operations that power failure lost."""
     later: list[dict[str, Any]] = []
     """Crashes after the first: only the adapter that was built with hooks says what recoveries do."""
 
     @property
     def mutant(self) -> str | None:
         return self.mutant_word or None
+
+    @property
+    def file_system(self) -> FileSystem | None:
+        """On which it was found; None: what the contract asks for."""
+        return "posix" if self.lost else None
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,15 @@ def _open(workshop: Workshop, text: str, needs_hooks: bool) -> _Opened:
     token = workshop.engine.ask_json(Token, "token", text)
     check_model(workshop.engine, token.model)
     spec = CellSpec(
-        token.allocator, token.workload, token.ops, token.seed, "mixed", token.model, token.flush, mutant=token.mutant
+        token.allocator,
+        token.workload,
+        token.ops,
+        token.seed,
+        "mixed",
+        token.model,
+        token.flush,
+        mutant=token.mutant,
+        file_system=token.file_system,
     )
     target = build_cell(workshop, spec, needs_hooks or bool(token.later))
     build = target.build

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 JOINTS = {
-    "pintools/trace.h": ("FL_TRACE_VERSION", 6, "1c820e8fc3a69339"),
+    "pintools/trace.h": ("FL_TRACE_VERSION", 6, "50ca3dfdd90c5786"),
     "pintools/wear.h": ("FL_WEAR_VERSION", 2, "d9af0dad56690109"),
     "runner/recording.h": ("FL_RECORDING_VERSION", 3, "db3cd90f7f8656af"),
     "include/adapter.h": ("FL_ADAPTER_ABI", 8, "e9feaa4326473620"),

@@ -558,6 +558,7 @@ impl<'a> Shrinker<'a> {
         let position = witness.position as usize;
         let begin = (first..position).rev().find(is_case).unwrap_or(first);
         let end = (position..events.len()).find(is_case).unwrap_or(events.len());
+        let end = end.min(self.config.loss.last as usize); // behind it what is lost cannot be lost any more
         let folder = match &events[begin].kind {
             EventKind::Case { folder, .. } => folder,
             _ => "",

@@ -116,6 +116,7 @@ def _of_witness(workshop: Workshop, text: str, allocator: str) -> tuple[CellSpec
     spec = CellSpec(
         *(token.allocator, token.workload, token.ops, token.seed, config.DEFAULT_STRATEGY, token.model, token.flush),
         mutant=token.mutant,
+        file_system=token.file_system,
         nested=len(token.later),
     )
     return spec, bisect.TargetFinding(token.rule or "", token.site)
