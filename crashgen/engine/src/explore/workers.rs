@@ -454,6 +454,7 @@ impl Work<'_> {
         let config = &*task.config_of(part);
         if part.loss.is_some() {
             *cursor = Cursor::new(config, task.trace); // what came before is stepped over without them
+            onsets.leave(); // they follow another heap
         }
         let stages_before = recoverer.recovery_stages()?;
         let engines_before = recoverer.engines()?;

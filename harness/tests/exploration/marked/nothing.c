@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The adapter is in adapter.c. */
+extern int nothing;
