@@ -201,6 +201,16 @@ PINS: dict[tuple[str, str], tuple[int, int]] = {
     ("nvmreconstruct_compacting", "FORWARDED_TO_OLD_PLACE"): (3, 0),
     ("nvmreconstruct_compacting", "FIELD_NOT_MARKED"): (4, 0),
     ("nvmreconstruct", "DELTA_OF_LAST"): (2, 0),
+    ("nvm_malloc", "NAME_NOT_SYNCED"): (0, 0),
+    ("makalu", "NAME_NOT_SYNCED"): (0, 0),
+    ("makalu", "GROWTH_NOT_SYNCED"): (9, 0),
+    ("nvmalloc", "NAME_NOT_SYNCED"): (0, 0),
+    ("nvmalloc", "GROWTH_NOT_SYNCED"): (0, 0),
+    ("pallocator", "NAME_NOT_SYNCED"): (0, 0),
+    ("pallocator", "REMOVAL_NOT_SYNCED"): (2, 0),
+    ("pallocator", "UNMADE_NOT_SYNCED"): (1, 0),
+    ("nvmreconstruct", "NAME_NOT_SYNCED"): (0, 0),
+    ("nvmreconstruct_compacting", "SWITCH_NOT_SYNCED"): (4, 0),
 }
 """Operations, lost lines."""
 BOUNDS: dict[tuple[str, str], str] = {
