@@ -5,7 +5,6 @@
 //! stay, as a build with that one line changed would give them ([`Edit::PersistBefore`] stands for lines at several places). Whether a
 //! store that is moved is read in between the trace does not say; it must not be.
 
-use crate::model::losses;
 use crate::symbols::Symbol;
 use crate::trace::{
     Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, SiteId, StoreKind, ThreadId,
@@ -245,7 +244,7 @@ fn syncs(event: &Event) -> Vec<Event> {
             vec![FileEffect::Sync { file: *file, offset: *offset, bytes: bytes.len() as u64 }]
         }
         EventKind::FileEnd { effect, is_done: true } if !effect.is_sync() => {
-            let folders = losses::folders_of(effect).into_iter().map(|path| FileEffect::SyncFolder { path });
+            let folders = effect.folders().into_iter().map(|path| FileEffect::SyncFolder { path });
             if folders.len() > 0 { folders.collect() } else { effect.file().map(whole).into_iter().collect() }
         }
         _ => Vec::new(),

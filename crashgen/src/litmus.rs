@@ -34,6 +34,7 @@ use crate::trace::{
     Event, EventKind, FenceKind, FileEffect, FileId, FlushKind, LINE_BYTES, SiteId, StoreKind, ThreadId,
 };
 use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -71,8 +72,12 @@ pub struct Litmus {
     pub names: Vec<String>,
     /// What the file system promises no more than POSIX does.
     is_posix: bool,
-    /// The file of the variables is mapped without MAP_SYNC.
+    /// The file of the variables, where a step makes it.
+    lies_in: Option<String>,
+    /// It is mapped without MAP_SYNC.
     is_unsynced: bool,
+    /// Thread and words of each step.
+    steps: Vec<(u16, String)>,
     /// Events before the first step.
     steps_at: usize,
     events: Vec<Event>,
@@ -189,6 +194,34 @@ impl Litmus {
     }
 }
 
+/// The test as a file: parsing it gives the same test again.
+impl fmt::Display for Litmus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "name: {}", self.name)?;
+        if self.is_posix {
+            writeln!(f, "fs: posix")?;
+        }
+        if !self.variables.is_empty() {
+            let last = self.variables.last().map_or(0, |(_, offset)| offset / LINE_BYTES);
+            let on_line = |number: u64| {
+                let names = self.variables.iter().filter(move |(_, offset)| offset / LINE_BYTES == number);
+                names.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" ")
+            };
+            let place = self.lies_in.as_ref().map(|file| format!(" of {file}")).unwrap_or_default();
+            writeln!(f, "lines{place}: {}", (0..=last).map(on_line).collect::<Vec<_>>().join(" | "))?;
+        }
+        if let (true, Some(file)) = (self.is_unsynced, &self.lies_in) {
+            writeln!(f, "unsynced: {file}")?;
+        }
+        for (thread, words) in &self.steps {
+            writeln!(f, "T{thread}: {words}")?;
+        }
+        let Some(allowed) = &self.allowed else { return Ok(()) };
+        let states: Vec<String> = allowed.iter().map(|state| self.show(state)).collect();
+        writeln!(f, "allowed: {}", states.join(" ; "))
+    }
+}
+
 /// The states that were found so far.
 struct Found {
     states: BTreeSet<State>,
@@ -213,6 +246,7 @@ struct Parser {
     names: Vec<String>,
     /// Files that were made so far: their names now. One that was unlinked or replaced has none.
     files: Vec<Option<String>>,
+    steps: Vec<(u16, String)>,
     events: Vec<Event>,
     /// What `allowed:` says, in words, until all names are known.
     allowed: Option<Vec<(usize, String)>>,
@@ -259,6 +293,7 @@ impl Parser {
                 let thread = thread.ok_or_else(|| {
                     format!("{key:?} is neither `name`, `fs`, `lines`, `unsynced`, `allowed` nor a thread like `T0`")
                 })?;
+                self.steps.push((thread, rest.split_whitespace().collect::<Vec<_>>().join(" ")));
                 let thread = ThreadId { process: 1, thread };
                 match self.effect(rest)? {
                     Some(effect) => self.file_operation(thread, effect),
@@ -463,7 +498,9 @@ impl Parser {
             variables: self.variables,
             names: self.names,
             is_posix: self.is_posix,
+            lies_in: self.lies_in,
             is_unsynced: self.is_unsynced,
+            steps: self.steps,
             steps_at,
             events: self.events,
             allowed,

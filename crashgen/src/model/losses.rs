@@ -140,7 +140,7 @@ impl Alternative {
     fn is_below_lost(&self, effect: &FileEffect) -> bool {
         self.lost.iter().any(|lost| match &*lost.effect {
             FileEffect::MakeFolder { path } | FileEffect::Rename { to: path, .. } => {
-                paths(effect).iter().any(|other| is_below(other, path))
+                effect.names().into_iter().any(|other| is_below(other, path))
             }
             _ => false,
         })
@@ -279,26 +279,7 @@ fn orders(effect: &FileEffect) -> Vec<Order> {
         | FileEffect::Extend { file, .. }
         | FileEffect::Punch { file, .. }
         | FileEffect::Write { file, .. } => vec![Order::Size(*file)],
-        _ => folders_of(effect).into_iter().map(Order::Names).collect(),
-    }
-}
-
-/// The folders whose names the operation changes: `.` where paths begin.
-pub fn folders_of(effect: &FileEffect) -> Vec<Arc<str>> {
-    let mut folders: Vec<Arc<str>> = paths(effect).into_iter().map(|path| folder_of(path).into()).collect();
-    folders.dedup();
-    folders
-}
-
-/// The names that the operation gives or takes away.
-fn paths(effect: &FileEffect) -> Vec<&str> {
-    match effect {
-        FileEffect::Create { path, .. }
-        | FileEffect::Unlink { path }
-        | FileEffect::MakeFolder { path }
-        | FileEffect::RemoveFolder { path } => vec![path],
-        FileEffect::Rename { from, to } => vec![from, to],
-        _ => vec![],
+        _ => effect.folders().into_iter().map(Order::Names).collect(),
     }
 }
 
@@ -306,14 +287,10 @@ fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
-fn folder_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or(".", |(folder, _)| folder)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{SiteId, StoreKind, ThreadId};
+    use crate::trace::{SiteId, StoreKind, ThreadId, folder_of};
     use std::collections::BTreeMap;
 
     /// Names and sizes, and folders: what a power failure shows of files.
@@ -398,7 +375,7 @@ mod tests {
         let is_orphan = |number: u32| {
             lost.iter().any(|folder| {
                 let makes_d = matches!(&*effect(*folder), FileEffect::MakeFolder { .. });
-                makes_d && *folder < number && paths(&effect(number)).iter().any(|path| path.starts_with("d/"))
+                makes_d && *folder < number && effect(number).names().into_iter().any(|path| path.starts_with("d/"))
             })
         };
         let ends = (0..position).filter(|number| matches!(events[*number as usize].kind, EventKind::FileEnd { .. }));
@@ -409,7 +386,7 @@ mod tests {
             let before = |sync: &&u32| **sync < number;
             if of.is_sync() {
                 let is_kept = |other: &u32| match &*of {
-                    FileEffect::SyncFolder { path } => !is_orphan(*other) && folders_of(&effect(*other)).contains(path),
+                    FileEffect::SyncFolder { path } => !is_orphan(*other) && effect(*other).folders().contains(path),
                     FileEffect::Sync { file, .. } => orders(&effect(*other)) == [Order::Size(*file)],
                     _ => false,
                 };

@@ -24,7 +24,7 @@ pub use seal::seal;
 pub use stored::StoredBytes;
 
 pub(crate) use container::hex;
-pub(crate) use paths::renamed;
+pub(crate) use paths::{folder_of, renamed};
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -140,6 +140,25 @@ impl FileEffect {
     /// Whether it is the sync of a whole file (fsync), not of a mapped range (msync, which no file is long enough for).
     pub fn is_fsync(&self) -> bool {
         matches!(self, Self::Sync { offset: 0, bytes: u64::MAX, .. })
+    }
+
+    /// The names that it gives or takes away.
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Create { path, .. }
+            | Self::Unlink { path }
+            | Self::MakeFolder { path }
+            | Self::RemoveFolder { path } => vec![path],
+            Self::Rename { from, to } => vec![from, to],
+            _ => vec![],
+        }
+    }
+
+    /// The folders whose names it changes: `.` where paths begin.
+    pub fn folders(&self) -> Vec<Arc<str>> {
+        let mut folders: Vec<Arc<str>> = self.names().into_iter().map(|path| folder_of(path).into()).collect();
+        folders.dedup();
+        folders
     }
 
     /// The file it works on; none where it works on a name.

@@ -8,3 +8,8 @@ pub(crate) fn renamed(path: &str, from: &str, to: &str) -> Option<Arc<str>> {
     let rest = path.strip_prefix(from)?;
     (rest.is_empty() || rest.starts_with('/')).then(|| format!("{to}{rest}").into())
 }
+
+/// The folder that holds this name: `.` where paths begin.
+pub(crate) fn folder_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or(".", |(folder, _)| folder)
+}

@@ -85,7 +85,7 @@ fn another_version_is_named() {
     let mut bytes = sample();
     bytes[8] = 9;
     let error = parse(&bytes).expect_err("version").to_string();
-    assert!(error.contains("trace version 9, expected 5"), "{error}");
+    assert!(error.contains("trace version 9, expected 6"), "{error}");
 }
 
 #[test]

@@ -16,7 +16,6 @@
 use crate::findings::event_excerpt::operation_in_words;
 use crate::heap::state::{Lost, StateRef, is_flush_of, lost_stores, newest_store};
 use crashgen::edit::{Edit, Place, PlaceKind};
-use crashgen::model::losses;
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{Event, EventKind, FileEffect, SiteId, StoreKind, Trace};
 use serde::Serialize;
@@ -116,7 +115,7 @@ impl<'t> Maker<'t> {
     fn propose_of_operations(&mut self, lost: &[(u32, SiteId)]) -> bool {
         let Some((first, site)) = lost.first() else { return false };
         let EventKind::FileEnd { effect, .. } = &self.trace.events[*first as usize].kind else { return false };
-        let what = if losses::folders_of(effect).is_empty() { "the file" } else { "the folder" };
+        let what = if effect.folders().is_empty() { "the file" } else { "the folder" };
         let here = self.all_of([*site].into_iter());
         let all = self.all_of(lost.iter().map(|(_, site)| *site));
         let text = format!("fsync of {what} after {} at {}", operation_in_words(self.trace, effect), self.words(&here));
