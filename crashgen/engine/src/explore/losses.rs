@@ -35,16 +35,11 @@ pub fn explore(
     let mut seen = FileLosses { sets: sets.len(), ..FileLosses::default() };
     seen.why =
         bounded_at.map(|event| format!("from event {event} on operations are taken as durable: {SET_LIMIT} sets"));
-    let before = if whole.is_over() {
-        Some("the exploration ended before")
-    } else if !whole.tally.behind.is_empty() {
-        Some("what breaks without them is to be repaired first")
-    } else {
-        None
-    };
-    if let Some(why) = before {
-        seen.why = Some(why.to_owned());
-        whole.tally.file_losses = Some(seen);
+    if !whole.tally.behind.is_empty() {
+        seen.why = Some("what breaks without them is to be repaired first".to_owned());
+    }
+    if whole.is_over() || !whole.tally.behind.is_empty() {
+        whole.tally.file_losses = Some(seen); // why it is over is said elsewhere
         return Ok(None);
     }
     let (patience, shares, recoveries_before) = (None, None, whole.recoveries());
