@@ -75,7 +75,9 @@ static inline void fl_persist(const void *address, size_t bytes) {
 /* An aligned store of 8 bytes that the compiler neither splits nor moves across another one. */
 static inline void fl_store8(void *address, uint64_t value) { __atomic_store_n((uint64_t *)address, value, __ATOMIC_RELEASE); }
 
-/* Maps bytes of fd from offset at address (0: anywhere; else exactly there or failure with EEXIST).
+/* Maps bytes of fd from offset at address (0: anywhere; else exactly there or failure with EEXIST). With MAP_SYNC a flush and a
+ * fence keep what is stored, in a part of the file that has just grown, too; without it that needs msync or fsync. A name needs
+ * fsync of its folder either way, and a size that something refers to before it is stored to fsync of the file (docs/files.md).
  * *is_emulated is set to 1 when the file system has no MAP_SYNC (tmpfs, ordinary files): emulated PM.
  * Returns MAP_FAILED with errno on failure. */
 static inline void *fl_map(uintptr_t address, size_t bytes, int fd, uint64_t offset, int is_fixed_over, int *is_emulated) {

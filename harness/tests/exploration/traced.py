@@ -29,7 +29,9 @@ from reference.trace_writer import (
 
 HEADER_BYTES = 64
 MODULE, UNSUPPORTED = 3, 15
-MKDIR, RMDIR = 10, 11
+OF_NAMES = (10, 11, 12)
+"""mkdir, rmdir and fsync of a folder: they say a path, and no file."""
+OF_NO_FILE = (*OF_NAMES, 13)
 THREADS = 1000
 """Fewer than that in a process."""
 
@@ -54,9 +56,9 @@ def payload_bytes(kind: int, detail: int, size: int) -> int:
         case RecordKind.STORE:
             return size if size > VALUE_BYTES else 0
         case RecordKind.FILE_BEGIN:
-            return size if detail in (Operation.RENAME, Operation.WRITE, MKDIR, RMDIR) else 0
+            return size if detail in (Operation.RENAME, Operation.WRITE, *OF_NAMES) else 0
         case RecordKind.FILE_END:
-            return size if detail in (Operation.RENAME, MKDIR, RMDIR) else 0
+            return size if detail in (Operation.RENAME, *OF_NAMES) else 0
     return 0
 
 
@@ -101,9 +103,9 @@ class Reader:
                 return Flush(thread, self.numbers[key], record.offset, FlushKind(record.detail))
             case RecordKind.FENCE:
                 return Fence(thread, FenceKind(record.detail))
-            case RecordKind.FILE_BEGIN if record.detail not in (MKDIR, RMDIR):
+            case RecordKind.FILE_BEGIN if record.detail not in OF_NO_FILE:
                 return self.begin(record, key, thread)
-            case RecordKind.FILE_END if record.detail not in (MKDIR, RMDIR):
+            case RecordKind.FILE_END if record.detail not in OF_NO_FILE:
                 return self.end(record, thread)
             case RecordKind.OPERATION_BEGIN | RecordKind.OPERATION_RETURN | RecordKind.FILE_BEGIN | RecordKind.FILE_END:
                 return Marker(thread, 0, record.kind == RecordKind.OPERATION_BEGIN)
