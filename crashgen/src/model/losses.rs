@@ -27,7 +27,7 @@
 //! What is done below a folder whose making or renaming is lost is lost, too. A page that becomes writable by mprotect counts as it was mapped.
 
 use super::files::Files;
-use crate::trace::{Event, EventKind, FileEffect, FileId};
+use crate::trace::{Event, EventKind, FileEffect, FileId, ThreadId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -196,7 +196,8 @@ impl Alternative {
 struct Walk {
     /// The first one loses nothing.
     alternatives: Vec<Alternative>,
-    begun: Vec<(Arc<FileEffect>, u32)>,
+    /// Syncs under way: who makes them, and the events at which they began.
+    begun: Vec<(ThreadId, u32)>,
     /// Sets of this heap.
     known: usize,
     losses: Losses,
@@ -244,10 +245,12 @@ impl Walk {
         self.alternatives.extend(more);
     }
 
-    fn sync(&mut self, number: u32, effect: &FileEffect) {
-        let at = self.begun.iter().position(|(begun, _)| **begun == *effect);
+    fn sync(&mut self, number: u32, thread: ThreadId, effect: &FileEffect, is_done: bool) {
+        let at = self.begun.iter().position(|(begun, _)| *begun == thread);
         let begin = at.map_or(number, |at| self.begun.remove(at).1);
-        self.end(number, |alternative| alternative.is_ended_by(effect, begin));
+        if is_done {
+            self.end(number, |alternative| alternative.is_ended_by(effect, begin));
+        }
     }
 }
 
@@ -259,8 +262,10 @@ pub fn losses(events: &[Event], unsynced: &BTreeSet<FileId>) -> Losses {
     for (number, event) in (0..).zip(events) {
         match &event.kind {
             EventKind::Case { .. } => walk.start_case(number),
-            EventKind::FileBegin { effect } if effect.is_sync() => walk.begun.push((effect.clone(), number)),
-            EventKind::FileEnd { effect, is_done: true } if effect.is_sync() => walk.sync(number, effect),
+            EventKind::FileBegin { effect } if effect.is_sync() => walk.begun.push((event.thread, number)),
+            EventKind::FileEnd { effect, is_done } if effect.is_sync() => {
+                walk.sync(number, event.thread, effect, *is_done);
+            }
             EventKind::FileEnd { effect, is_done: true } => walk.operation(number, effect),
             EventKind::Store { file, offset, bytes, .. } if !unsynced.contains(file) => {
                 walk.end(number, |alternative| alternative.blocks.touch(*file, *offset, bytes.len() as u64));
@@ -290,7 +295,7 @@ fn is_below(path: &str, folder: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{SiteId, StoreKind, ThreadId, folder_of};
+    use crate::trace::{SiteId, StoreKind, folder_of};
     use std::collections::BTreeMap;
 
     /// Names and sizes, and folders: what a power failure shows of files.
@@ -453,6 +458,20 @@ mod tests {
         // The name until its folder is synced, the first size until the store into its page, the second one until the store behind that.
         assert_eq!(ranges(&BTreeSet::new()), [(2, 3), (6, 6), (9, 10)]);
         assert_eq!(ranges(&BTreeSet::from([file])), [(2, 3), (6, 12), (9, 12)]);
+    }
+
+    #[test]
+    fn a_sync_that_failed_keeps_nothing_and_the_next_one_what_was_done_before_it() {
+        let file = FileId(1);
+        let sync = Arc::new(FileEffect::SyncFolder { path: ".".into() });
+        let mut events: Vec<Event> = done(FileEffect::Create { file, path: "f".into() }).into();
+        events.push(event(EventKind::FileBegin { effect: sync.clone() }));
+        events.push(event(EventKind::FileEnd { effect: sync, is_done: false }));
+        events.extend(done(FileEffect::Create { file: FileId(2), path: "g".into() }));
+        events.extend(done(FileEffect::SyncFolder { path: ".".into() }));
+        let ranges: Vec<(u32, u32)> =
+            losses(&events, &BTreeSet::new()).sets.iter().map(|loss| (loss.first, loss.last)).collect();
+        assert_eq!(ranges, [(2, 7), (6, 7)]);
     }
 
     #[test]
