@@ -16,6 +16,7 @@ from exploration.files_project import project_of
 pytestmark = pytest.mark.slow
 
 LIMIT_S = 300
+MARKED = "allocators/marked"
 RIGHT = (None, "MARK_SYNCS_BOTH", "MAPPED_WITHOUT_SYNC", "SYNCS_ALL")
 WRONG = {
     "MARK_NOT_SYNCED": ("FL006", "the creation of case-0/open", "fsync of the folder after"),
@@ -40,7 +41,7 @@ class Cli:
     def run(self, mutant: str | None, *words: str) -> dict[str, Any]:
         """The cell of its results."""
         chosen = ["--mutant", mutant, "--stop-at-rule", "none"] if mutant else []
-        ran = self("run", "marked", "-w", "reopen", "--ops", "12", "--json", *chosen, *words)
+        ran = self("run", MARKED, "-w", "reopen", "--ops", "12", "--json", *chosen, *words)
         assert ran.returncode in (0, 1), ran.stderr
         [cell] = json.loads(ran.stdout)["cells"]
         return dict(cell)
@@ -107,7 +108,7 @@ def test_the_result_is_the_same_with_two_workers(cli: Cli) -> None:
 
 def test_a_limit_leaves_sets_out_and_says_so(cli: Cli) -> None:
     whole = cli.run(None)["certificate"]["recoveries"]
-    ran = cli("run", "marked", "-w", "reopen", "--ops", "12", "--json", "--recoveries", str(whole - 5))
+    ran = cli("run", MARKED, "-w", "reopen", "--ops", "12", "--json", "--recoveries", str(whole - 5))
     assert ran.returncode == 3, ran.stderr
     [cell] = json.loads(ran.stdout)["cells"]
     losses = cell["certificate"]["file_losses"]
@@ -124,5 +125,5 @@ def test_the_smallest_witness_loses_the_same_file(cli: Cli) -> None:
 
 
 def test_another_file_system_is_refused(cli: Cli) -> None:
-    ran = cli("run", "marked", "-w", "reopen", "--file-system", "ext4")
+    ran = cli("run", MARKED, "-w", "reopen", "--file-system", "ext4")
     assert (ran.returncode, "'ordered', 'posix'" in ran.stderr) == (2, True), ran.stderr
