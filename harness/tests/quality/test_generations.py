@@ -114,8 +114,8 @@ def test_without_what_follows_recoveries_there_are_fewer_crashes(faultline: Faul
     whole, short = (run(faultline, *nested, *more)["certificate"] for more in ((), ("--no-follow-up",)))
     assert (short["complete"], "FL014" in short["rules_judged"]) == (True, True)
     assert 0 < short["later_positions"] < whole["later_positions"] / 2
-    assert whole["covers"].endswith("; power fails again in recoveries and in what follows them")
-    assert short["covers"].endswith("; power fails again in recoveries, not in what follows them")
+    assert "; power fails again in recoveries and in what follows them" in whole["covers"]
+    assert "; power fails again in recoveries, not in what follows them" in short["covers"]
 
 
 def test_no_follow_up_is_about_second_crashes(faultline: Faultline) -> None:

@@ -92,7 +92,8 @@ pub struct FileLosses {
 impl FileLosses {
     /// What the certificate covers of them.
     pub fn covered(&self) -> String {
-        format!("; of what the workload does to files {} sets that a POSIX file system may lose", self.explored)
+        let why = self.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        format!("; of what the workload does to files {} sets that a POSIX file system may lose{why}", self.explored)
     }
 
     fn gap(&self) -> Option<String> {
@@ -403,7 +404,8 @@ impl Tally {
                 "{count} of {judgements} judgements: recovery fails as the heap without a crash does (FL017): {failure}"
             )
         });
-        let losses = self.file_losses.as_ref().and_then(FileLosses::gap);
+        // Behind a finding nothing is complete but as repaired, and what is covered says that the sets are not.
+        let losses = self.file_losses.as_ref().filter(|_| self.behind.is_empty()).and_then(FileLosses::gap);
         self.bounds_hit
             .iter()
             .cloned()
