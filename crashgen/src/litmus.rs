@@ -70,7 +70,7 @@ pub struct Litmus {
     pub variables: Vec<(String, u64)>,
     /// Files and folders that steps name.
     pub names: Vec<String>,
-    /// What the file system promises no more than POSIX does.
+    /// The file system promises no more than POSIX does.
     is_posix: bool,
     /// The file of the variables, where a step makes it.
     lies_in: Option<String>,

@@ -29,21 +29,28 @@ impl Files {
         self.states.get(&file).is_none_or(|state| state.path.is_some())
     }
 
-    /// A new, empty file.
-    pub fn create(&mut self, file: FileId, path: &Arc<str>) {
-        self.states.insert(file, FileState { path: Some(path.clone()), bytes: 0 });
+    /// Whether it has a name that the trace gave it.
+    pub fn has(&self, file: FileId) -> bool {
+        self.states.get(&file).is_some_and(|state| state.path.is_some())
+    }
+
+    /// Its size; 0 where the trace has not met it yet.
+    pub fn bytes(&self, file: FileId) -> u64 {
+        self.states.get(&file).map_or(0, |state| state.bytes)
     }
 
     /// The file, to be changed. One that was there before the trace began is met without a create; its content is then unknown to us and
     /// zero here.
-    pub fn get_mut(&mut self, file: FileId) -> &mut FileState {
+    fn get_mut(&mut self, file: FileId) -> &mut FileState {
         self.states.entry(file).or_insert(FileState { path: None, bytes: 0 })
     }
 
-    /// What the operation does to names and sizes, of the files that it takes away.
+    /// Does to names and sizes what the operation does; returns the file that it takes away.
     pub fn apply(&mut self, effect: &FileEffect) -> Option<FileId> {
         match effect {
-            FileEffect::Create { file, path } => self.create(*file, path),
+            FileEffect::Create { file, path } => {
+                self.states.insert(*file, FileState { path: Some(path.clone()), bytes: 0 });
+            }
             FileEffect::Truncate { file, bytes } => self.get_mut(*file).bytes = *bytes,
             FileEffect::Extend { file, bytes } => self.grow(*file, *bytes),
             FileEffect::Write { file, offset, bytes } => self.grow(*file, offset + bytes.len() as u64),
@@ -65,14 +72,14 @@ impl Files {
     }
 
     /// The file that had the path.
-    pub fn unlink(&mut self, path: &Arc<str>) -> Option<FileId> {
+    fn unlink(&mut self, path: &Arc<str>) -> Option<FileId> {
         let (file, state) = self.states.iter_mut().find(|(_, state)| state.path.as_ref() == Some(path))?;
         *state = FileState { path: None, bytes: 0 };
         Some(*file)
     }
 
     /// A file or a folder with all that is in it; returns the file that had the new name.
-    pub fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) -> Option<FileId> {
+    fn rename(&mut self, from: &Arc<str>, to: &Arc<str>) -> Option<FileId> {
         if from == to {
             return None;
         }

@@ -27,14 +27,12 @@
 //! What is done below a folder whose making or renaming is lost is lost, too. A page that becomes writable by mprotect counts as it was mapped.
 
 use super::files::Files;
-use crate::trace::{Event, EventKind, FileEffect, FileId, ThreadId};
+use crate::trace::{Event, EventKind, FileEffect, FileId, OS_PAGE_BYTES, ThreadId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Sets of lost operations of one heap at most.
 pub const SET_LIMIT: usize = 512;
-/// A page fault commits so much.
-const OS_PAGE_BYTES: u64 = 4096;
 
 /// File operations that a power failure may lose together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,10 +89,9 @@ pub(super) struct LostBlocks {
 impl LostBlocks {
     /// Takes note of a lost operation; `files`: as they are without it.
     pub fn add(&mut self, effect: &FileEffect, files: &Files) {
-        let size = |file: &FileId| files.states.get(file).map_or(0, |state| state.bytes);
         let range = match effect {
-            FileEffect::Truncate { file, bytes } => (*file, size(file).min(*bytes), u64::MAX),
-            FileEffect::Extend { file, .. } | FileEffect::Write { file, .. } => (*file, size(file), u64::MAX),
+            FileEffect::Truncate { file, bytes } => (*file, files.bytes(*file).min(*bytes), u64::MAX),
+            FileEffect::Extend { file, .. } | FileEffect::Write { file, .. } => (*file, files.bytes(*file), u64::MAX),
             FileEffect::Punch { file, offset, bytes } => (*file, *offset, offset.saturating_add(*bytes)),
             _ => return,
         };
@@ -131,9 +128,8 @@ struct Alternative {
 
 impl Alternative {
     /// Something that is lost has to be there first.
-    fn must_lose(&self, effect: &FileEffect, orders: &[Order]) -> bool {
-        let is_in_order = |lost: &LostOperation| lost.orders.iter().any(|order| orders.contains(order));
-        !self.is_within(effect) && (self.lost.iter().any(is_in_order) || self.is_below_lost(effect))
+    fn must_lose(&self, orders: &[Order]) -> bool {
+        self.lost.iter().any(|lost| lost.orders.iter().any(|order| orders.contains(order)))
     }
 
     /// It is done below a folder that is lost. No sync keeps it while that is so.
@@ -149,24 +145,20 @@ impl Alternative {
     /// It is a write that changes no size.
     fn is_within(&self, effect: &FileEffect) -> bool {
         let FileEffect::Write { file, offset, bytes } = effect else { return false };
-        self.files.states.get(file).is_some_and(|state| offset + bytes.len() as u64 <= state.bytes)
+        offset + bytes.len() as u64 <= self.files.bytes(*file)
     }
 
     /// A power failure shows whether the operation is there.
     fn shows(&self, effect: &FileEffect) -> bool {
         if let FileEffect::Punch { file, .. } = effect {
-            return self.has(*file);
+            return self.files.has(*file);
         }
-        if effect.file().is_some_and(|file| !self.has(file)) && !matches!(effect, FileEffect::Create { .. }) {
+        if effect.file().is_some_and(|file| !self.files.has(file)) && !matches!(effect, FileEffect::Create { .. }) {
             return false;
         }
         let mut with = self.files.clone();
         with.apply(effect);
         with != self.files
-    }
-
-    fn has(&self, file: FileId) -> bool {
-        self.files.states.get(&file).is_some_and(|state| state.path.is_some())
     }
 
     fn lose(&mut self, number: u32, effect: &Arc<FileEffect>, orders: Vec<Order>) {
@@ -213,9 +205,11 @@ impl Walk {
 
     /// Alternatives that lose something, and of which this holds, are not possible behind this crash position.
     fn end(&mut self, last: u32, is_over: impl Fn(&Alternative) -> bool) {
-        let (over, on) = std::mem::take(&mut self.alternatives)
-            .into_iter()
-            .partition(|alternative| !alternative.lost.is_empty() && is_over(alternative));
+        let is_over = |alternative: &Alternative| !alternative.lost.is_empty() && is_over(alternative);
+        if !self.alternatives.iter().any(is_over) {
+            return; // as at nearly every store
+        }
+        let (over, on) = std::mem::take(&mut self.alternatives).into_iter().partition(is_over);
         self.alternatives = on;
         self.losses.sets.extend(Vec::into_iter(over).filter_map(|alternative| alternative.ended_at(last)));
     }
@@ -224,8 +218,14 @@ impl Walk {
         let mut more = Vec::new();
         for alternative in &mut self.alternatives {
             let orders = orders(effect);
-            if alternative.must_lose(effect, &orders) {
-                let orders = if alternative.is_below_lost(effect) { vec![] } else { orders };
+            if alternative.is_within(effect) {
+                continue;
+            }
+            if alternative.is_below_lost(effect) {
+                alternative.lose(number, effect, vec![]);
+                continue;
+            }
+            if alternative.must_lose(&orders) {
                 alternative.lose(number, effect, orders);
                 continue;
             }

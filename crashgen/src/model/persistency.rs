@@ -8,9 +8,9 @@ use crate::trace::{FenceKind, FlushKind, OperationKind, StoreKind, ThreadId};
 /// Which stores are guaranteed, and from when on.
 ///
 /// All models have in common: a line holds a prefix of its ordered stores and any of its floating units (R1, R8); lines are independent
-/// (R2); file operations are whole, those that are not lost ([`super::losses`]) are durable, and a sync of a file guarantees what the file's lines held when it began (R9). A model raises floors and
-/// decides floating units through [`Floors`], at the events below. What is not raised may be lost. A model has no state of its own: what
-/// it waits for is a promise in [`Floors`].
+/// (R2); file operations are whole, those that are not lost ([`super::losses`]) are durable, and a sync of a file guarantees what the
+/// file's lines held when it began (R9). A model raises floors and decides floating units through [`Floors`], at the events below. What is
+/// not raised may be lost. A model has no state of its own: what it waits for is a promise in [`Floors`].
 ///
 /// A method that a model leaves out does nothing, or says what is usual.
 pub trait PersistencyModel: Sync {

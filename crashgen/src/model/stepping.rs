@@ -256,13 +256,13 @@ impl Model {
             return self.lose(number, event, effect);
         }
         let is_reachable = effect.file().is_none_or(|file| self.files.is_reachable(file));
+        let before = effect.file().map_or(0, |file| self.files.bytes(file));
+        let taken_away = self.files.apply(effect);
         match effect {
-            FileEffect::Create { file, .. } => {
-                self.files.apply(effect);
-                self.clear_range(*file, 0, u64::MAX);
-            }
-            FileEffect::Truncate { file, bytes } => self.resize(*file, *bytes),
-            FileEffect::Extend { file, bytes } => self.grow(*file, *bytes),
+            FileEffect::Create { file, .. } => self.clear_range(*file, 0, u64::MAX),
+            // What was stored beyond the old or the new end is not in the file.
+            FileEffect::Truncate { file, bytes } => self.clear_range(*file, before.min(*bytes), u64::MAX),
+            FileEffect::Extend { file, .. } => self.clear_growth(*file, before),
             FileEffect::Punch { file, offset, bytes } => {
                 self.clear_range(*file, *offset, offset.saturating_add(*bytes))
             }
@@ -270,14 +270,13 @@ impl Model {
             | FileEffect::Rename { .. }
             | FileEffect::MakeFolder { .. }
             | FileEffect::RemoveFolder { .. } => {
-                let taken_away = self.files.apply(effect);
-                self.clear_file(taken_away);
+                taken_away.into_iter().for_each(|file| self.clear_range(file, 0, u64::MAX));
             }
             FileEffect::SyncFolder { .. } => return,
             FileEffect::SyncAll => return self.sync_all(begin),
             FileEffect::Sync { file, offset, bytes } => return self.sync(*file, *offset, *bytes, begin),
             FileEffect::Write { file, offset, bytes } => {
-                self.grow(*file, offset + bytes.len() as u64);
+                self.clear_growth(*file, before);
                 self.kernel_write(number, event, *file, *offset, bytes);
             }
         }
@@ -298,28 +297,14 @@ impl Model {
     /// Whether what is put into the line is lost with a file operation: it made the file, or this part of it.
     pub fn loses_line(&self, file: FileId, line_number: u64) -> bool {
         let offset = line_number * LINE_BYTES;
-        let has = |state: &FileState| state.path.is_some() && offset < state.bytes;
-        !self.lost.is_empty()
-            && (self.lost_blocks.touch(file, offset, LINE_BYTES) || !self.files.states.get(&file).is_some_and(has))
+        let is_in_file = || self.files.has(file) && offset < self.files.bytes(file);
+        !self.lost.is_empty() && (self.lost_blocks.touch(file, offset, LINE_BYTES) || !is_in_file())
     }
 
-    /// Whatever was stored beyond the old or the new end is not in the file.
-    fn resize(&mut self, file: FileId, bytes: u64) {
-        let state = self.files.get_mut(file);
-        let smaller = state.bytes.min(bytes);
-        state.bytes = bytes;
-        self.clear_range(file, smaller, u64::MAX);
-    }
-
-    fn grow(&mut self, file: FileId, bytes: u64) {
-        if bytes > self.files.get_mut(file).bytes {
-            self.resize(file, bytes);
-        }
-    }
-
-    fn clear_file(&mut self, file: Option<FileId>) {
-        if let Some(file) = file {
-            self.clear_range(file, 0, u64::MAX);
+    /// If the file has grown since it had so many bytes.
+    fn clear_growth(&mut self, file: FileId, before: u64) {
+        if self.files.bytes(file) > before {
+            self.clear_range(file, before, u64::MAX);
         }
     }
 

@@ -3,8 +3,9 @@
 //!
 //! It is the rule, a fact and a place in the source; words of messages are in no identity. Where a state lacks a store, the fact is which
 //! store is lost, and whether its flush is missing or a fence. Which store was the newest that is there tells only how long the first one
-//! stayed undecided. Where no store and a file operation is lost, it is what is broken, and the earliest of these operations. Where nothing is lost, it is the [`Fact`] that was broken when the heap began to be wrong, and the place of
-//! the last store then ([`crate::findings::onset`]); the operation, where that place has no name.
+//! stayed undecided. Where no store is lost but a file operation, the fact is what is broken, and the place is that of the earliest lost
+//! operation. Where nothing is lost, it is the [`Fact`] that was broken when the heap began to be wrong, and the place of the last store
+//! then ([`crate::findings::onset`]); the operation, where that place has no name.
 
 use crate::findings::onset::Onset;
 use crate::heap::state::{Lost, StateRef, is_flush_of, is_sync_of, lost_operation, lost_store};
