@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,11 @@ def place(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class Cli:
     def __init__(self, root: Path, place: Path, scripts: Path) -> None:
-        self.place, self.command = place, [str(scripts / "faultline")]
-        self.cache = ["--cache", str(root / ".faultline")]
+        self.place, self.command = place, [str(Path(sysconfig.get_path("scripts")) / "faultline")]
+        self.ours = ["--cache", str(root / ".faultline"), "--engine", str(scripts / "faultline-engine")]
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [*self.command, words[0], *self.cache, *words[1:]]
+        command = [*self.command, words[0], *self.ours, *words[1:]]
         return subprocess.run(command, cwd=self.place, capture_output=True, text=True, timeout=LIMIT_S, check=False)
 
     def run(self, mutant: str | None, *words: str) -> dict[str, Any]:
