@@ -61,6 +61,7 @@ static const struct option_of {
     {{"plan", 'p', "FILE", 0, "which histories of a workload with threads are wanted (plan.c)", 0}, FOR_TWINS, false},
     {{"death-of", 'D', "OPERATION", 0, "say where the twin of that operation dies, and no more", 0}, FOR_TWINS, false},
     {{"session", 'k', "N", 0, "session of the workload, from 0", 0}, FOR_WORKLOAD, true},
+    {{"markers", 'm', "FILE", 0, "say there, too, which operation begins and which returned (markers.c)", 0}, FOR_WORKLOAD, false},
     {{"tally", 'T', NULL, 0, "print what its operations came to, as JSON", 0}, FOR_WORKLOAD, false},
     {{"folder", 'd', "DIR", 0, "folder for heaps (probe: the heap's)", 0}, FOR_HEAPS, true},
     {{"heap-bytes", 'b', "BYTES", 0, "size to create", 0}, FOR_HEAPS, true},
@@ -117,6 +118,7 @@ static void set_option(struct options *options, const struct argp_option *option
     case 'o': options->opened_by = argument; break;
     case 'w': options->workload = argument; break;
     case 'p': options->plan = argument; break;
+    case 'm': options->markers = argument; break;
     case 'd': options->folder = argument; break;
     case 'f': options->is_full = true; break;
     case 'n': options->is_unchecked = true; break;

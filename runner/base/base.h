@@ -28,6 +28,7 @@ struct options {
     const char *opened_by; /* the adapter that opens what the other one made; may be null */
     const char *workload;
     const char *plan; /* may be null */
+    const char *markers; /* the file that they are written to; may be null */
     const char *folder; /* real path */
     uint64_t session;
     uint64_t heap_bytes, limit_bytes, slots, address_hint;

@@ -1196,6 +1196,31 @@ def test_a_workload_of_threads_needs_an_adapter_with_threads(
     assert execute(runner, adapter("NONE", *flags), folder, WORKLOAD).returncode == 0
 
 
+def test_markers_say_how_far_a_session_is(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    """Each session goes on in the same file. No file system of a test machine grants MAP_SYNC."""
+    markers = Path(f"{folder}.markers")
+    text = "workload 1\nslots 8\ncase\nallocate 0 200\nreopen\nfree 0\n"
+    for session in (0, 1):
+        run = execute(runner, adapter(), folder, text, session, "--markers", str(markers))
+        assert (run.returncode, run.stderr) == (0, "")
+    words = [line.split() for line in markers.read_text().splitlines()]
+    mapped = [(int(synced), int(others) > 0) for kind, synced, others in (w for w in words if w[0] == "mapped")]
+    assert mapped == [(0, True), (0, True)]
+    said = [" ".join(one) for one in words if one[0] != "mapped"]
+    begun = [line.split()[1] for line in said if line.startswith("begin")]
+    assert said[0] == "case 0"
+    assert [line.split()[2] for line in said if line.startswith("begin")] == [
+        *("create", "allocate", "close", "open", "free", "close")
+    ]
+    assert [line.split()[0] for line in said[1:]] == ["begin", "return"] * 6
+    assert [line for line in said if line.startswith("return")] == [f"return {index} 0" for index in begun]
+
+
+def test_markers_that_cannot_be_written_are_one_line(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
+    run = execute(runner, adapter(), folder, WORKLOAD, 0, "--markers", f"{folder}/no/such")
+    assert (run.returncode, "cannot be written: No such file" in error_line(run)) == (3, True)
+
+
 def test_sessions_hand_over_what_ran_out_of_memory(runner: Path, adapter: Callable[..., Path], folder: Path) -> None:
     text = f"""workload 1
 slots 8

@@ -148,6 +148,8 @@ int run_workload(const struct options *options) {
         make_case_folders(&execution);
     else
         take_over(&execution, session);
+    if (options->markers != NULL)
+        markers_begin(options->markers, options->folder);
     execute_session(&execution, session);
     hand_over(&execution, session);
     if (options->is_tallied)

@@ -16,11 +16,13 @@ static void mark_begin(const struct step *step) {
         bytes = step->bytes, object = step->index + 1;
     else if (step->kind == FL_OP_WRITE)
         bytes = step->bytes, object = step->start;
+    markers_say_begin(step);
     VALGRIND_DO_CLIENT_REQUEST_STMT(FL_REQUEST_BEGIN, step->kind, step->index, step->slot, bytes, object);
 }
 
 static void mark_return(const struct step *step, int status) {
     VALGRIND_DO_CLIENT_REQUEST_STMT(FL_REQUEST_RETURN, step->kind, step->index, status, 0, 0);
+    markers_say_return(step, status);
 }
 
 size_t left_bytes(const struct workload *workload) { return sizeof(struct left) + workload->slots * sizeof(uint64_t); }

@@ -56,6 +56,12 @@ struct workload *workload_read(const char *path);
 const char *layout_name(enum fl_slot_layout layout);
 bool find_layout(const char *word, enum fl_slot_layout *layout);
 
+/* ---- markers.c */
+/* From now on markers are said to that file, too; the folders of the heaps are there, and stay. */
+void markers_begin(const char *path, const char *folder);
+void markers_say_begin(const struct step *step);
+void markers_say_return(const struct step *step, int status);
+
 /* ---- links.c */
 enum { LINKS_TEXT_BYTES = 96 };
 struct links *links_new(uint32_t slots);

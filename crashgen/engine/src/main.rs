@@ -13,7 +13,7 @@ use base::error::{EngineError, bad_input};
 use base::output::Output;
 use clap::{Parser, Subcommand};
 use commands::{
-    bench, calls, damage, dump, lists, litmus, places, replay, shrink, states, store_log, trace_info, yardstick,
+    bench, calls, damage, dump, judge, lists, litmus, places, replay, shrink, states, store_log, trace_info, yardstick,
 };
 use crashgen::replay::Probe;
 use crashgen::symbols::Symbols;
@@ -52,6 +52,14 @@ enum Command {
         /// The token.
         #[arg(long)]
         token: String,
+    },
+    /// Judge heaps that a machine left and recovered, while it executed the workload of a trace.
+    Judge {
+        /// Configuration file (JSON).
+        config: PathBuf,
+        /// Folders, one for each time that the machine ended: its markers, the heap and the report of its recovery.
+        #[arg(required = true)]
+        endings: Vec<PathBuf>,
     },
     /// Recoveries a second of both engines.
     BenchReplay {
@@ -213,6 +221,11 @@ fn execute(command: Command) -> Result<u8, EngineError> {
             let trace = Trace::read(&config.trace)?;
             damage::damage(&config, &trace, at_most, only.as_deref(), &mut Output::default())?;
             Ok(0)
+        }
+        Command::Judge { config, endings } => {
+            let config = Config::read(&config)?;
+            let trace = Trace::read(&config.trace)?;
+            Ok(judge::judge_endings(&config, &trace, &endings, &mut Output::default())?.exit_code())
         }
         Command::BenchReplay { config } => {
             let config = Config::read(&config)?;

@@ -171,7 +171,11 @@ fn file(rest: &str) -> std::result::Result<Record<'_>, &'static str> {
     let mut next = || parts.next().ok_or("expected REGISTER_FILE;PATH;ADDRESS;BYTES;OFFSET");
     let (offset, bytes, address) = (hexadecimal(next()?)?, hexadecimal(next()?)?, hexadecimal(next()?)?);
     let path = next()?;
-    if path.split('/').any(|part| matches!(part, "." | "..")) || path.ends_with('/') || path.is_empty() || path.contains('\0') {
+    if path.split('/').any(|part| matches!(part, "." | ".."))
+        || path.ends_with('/')
+        || path.is_empty()
+        || path.contains('\0')
+    {
         return Err("expected the path of a file, without `.` and `..`");
     }
     if address.checked_add(bytes).is_none() || offset.checked_add(bytes).is_none_or(|end| end > FILE_BYTES) {

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod calls;
 pub mod damage;
 pub mod dump;
+pub mod judge;
 pub mod lists;
 pub mod litmus;
 pub mod places;

@@ -25,7 +25,7 @@ use crate::findings::evidence::Evidence;
 use crate::findings::onset::are_same;
 use crate::heap::case::{CrashedHeap, HeapCase};
 use crate::heap::state::StateRef;
-use crate::recovery::content::ImageContent;
+use crate::recovery::content::HeapContent;
 use crate::recovery::leaf_content::{ContentMemory, LeafContent};
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::reports::{SeenReport, without_contents};
@@ -392,8 +392,8 @@ fn claims(
     let mut claims: Vec<(Violation, Vec<Vec<Choice>>)> = Vec::new();
     for state in states {
         let CrashedHeap { image, history } = case.crash(view, state);
-        let (shape, content) = (config.shape(), ImageContent::new(image));
-        let judgement = judge(&config.contract, &shape, history, report, &content, examiner.generation.twins);
+        let content = HeapContent::read_by(|file, offset, into| image.read(file, offset, into));
+        let judgement = judge(&config.contract, &config.shape(), history, report, &content, examiner.generation.twins);
         for violation in judgement.violations {
             if !claims.iter().any(|(known, _)| are_same(known, &violation)) {
                 claims.push((violation, vec![state.clone()]));

@@ -4,7 +4,7 @@
 use crate::base::config::Config;
 use crate::base::error::EngineError;
 use crate::heap::case::CrashedHeap;
-use crate::recovery::content::ImageContent;
+use crate::recovery::content::HeapContent;
 use crate::recovery::recoverer::{Other, Recoverer};
 use crashgen::replay::Probe;
 use oracle::{Judgement, RuleId, TwinSet, Verdict, Violation, judge};
@@ -42,7 +42,7 @@ impl Judge<'_> {
         let CrashedHeap { image, history } = heap;
         let mut probed = recoverer.probe(image, probe)?;
         loop {
-            let content = ImageContent::new(image);
+            let content = HeapContent::read_by(|file, offset, into| image.read(file, offset, into));
             let (contract, shape) = (&self.config.contract, self.config.shape());
             let judgement = judge(contract, &shape, history, &probed.report, &content, self.twins);
             let is_content = judgement.violations.iter().any(|violation| violation.broken() == RuleId::ContentChanged);
