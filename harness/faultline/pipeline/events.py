@@ -596,6 +596,25 @@ class Damages(msgspec.Struct, tag_field="event", tag="damages"):
     skipped: list[str] = []
 
 
+class Broken(msgspec.Struct):
+    """What a heap breaks."""
+
+    rule: str
+    message: str
+
+
+class Judged(msgspec.Struct, tag_field="event", tag="judged"):
+    """A heap that a machine left when it ended (crashgen/engine/src/commands/judge.rs). operation: that it was at last; is_pending:
+    that had not returned."""
+
+    folder: str
+    verdict: Verdict
+    operation: int | None = None
+    is_pending: bool = False
+    broken: list[Broken] = []
+    unknown: list[str] = []
+
+
 class Unknown(msgspec.Struct, tag_field="event", tag="unknown"):
     """Why the verdict on a token's crash state may be no other."""
 
@@ -629,4 +648,4 @@ def states_text(log10: float | None) -> str:
     return f"{mantissa:.1f}e+{exponent:02d}"
 
 
-Event = Progress | TraceRules | Finding | Certificate | Outcomes | ShrunkState | Damage | Damages | Unknown | Done
+Event = Progress | TraceRules | Finding | Certificate | Outcomes | ShrunkState | Damage | Damages | Judged | Unknown | Done

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make dax`: litmus tests of files, and heaps of allocators, on real file systems with DAX in a machine that ends at random
+moments.
+
+A machine that ends keeps every store that it executed. So this shows mappings with MAP_SYNC, growth, names and journals as they
+are, and no flush that is missing. The seed says which moments are drawn, and not where the machine is then: no ending can be made
+again.
+
+Exit code 0: all is as the model and the contracts say; 1: something is not; 2: a wrong argument; 3: the machine does not work, or
+something is unknown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from dax_endings import Ending, run_endings
+from dax_heaps import HeapEnding, HeapsOf, judge
+from dax_litmus import Compared, Litmus, LitmusEnding, compare, read_litmus
+from dax_machine import DISK_BYTES, FILE_SYSTEMS, HERE, base_files, find_kernel, machine_for, make_disk, run
+from msgspec.structs import replace
+
+from faultline.base.cache import Cache, project_root
+from faultline.base.errors import EXIT_BAD_INPUT, EXIT_FINDINGS, EXIT_OK, EXIT_UNKNOWN, BadInputError, FaultlineError
+from faultline.campaign.matrix import cells_of_matrix, read_matrix
+from faultline.pipeline.cell import CellSpec
+from faultline.pipeline.engine import Engine
+from faultline.pipeline.prepared import PreparedCell, prepare
+from faultline.pipeline.workshop import Workshop
+from faultline.report.terminal.streams import note
+
+PARTS = ("litmus", "heaps")
+PLANTED: Sequence[tuple[str, str]] = ()
+"""Mutants whose faults show without a lost store: the machine must find each of them."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1, help="of pauses and moments (default 1)")
+    parser.add_argument("--endings", type=int, default=7, help="of each litmus test on each file system (default 7)")
+    parser.add_argument("--heap-endings", type=int, default=2, help="of each workload on each file system (default 2)")
+    parser.add_argument(
+        "--file-system", action="append", metavar="KIND", help=f"{' or '.join(FILE_SYSTEMS)} (default: both)"
+    )
+    parser.add_argument("--part", action="append", choices=PARTS, help="default: both")
+    parser.add_argument(
+        "--allocator", action="append", metavar="NAME|PATH", help="only these (default: those of ci/matrix.toml)"
+    )
+    parser.add_argument("--workload", help="with --allocator: this one, and not those of ci/matrix.toml")
+    parser.add_argument("--mutant", help="with --allocator and --workload: of it")
+    parser.add_argument("--out", type=Path, default=Path("out/dax"), metavar="DIR")
+    arguments = parser.parse_args()
+    try:
+        return run_all(arguments)
+    except FaultlineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return EXIT_BAD_INPUT if isinstance(error, BadInputError) else EXIT_UNKNOWN
+
+
+def run_all(arguments: argparse.Namespace) -> int:
+    begin = time.monotonic()
+    kinds = arguments.file_system or list(FILE_SYSTEMS)
+    for kind in kinds:
+        if kind not in FILE_SYSTEMS:
+            raise BadInputError(f"--file-system {kind}: it has no DAX; expected {' or '.join(FILE_SYSTEMS)}")
+    root = project_root()
+    cache = Cache(root / ".faultline")
+    workshop = Workshop(root, cache, Engine())
+    parts = arguments.part or PARTS
+    tests = litmus_tests(root, workshop.engine) if "litmus" in parts else []
+    cells = heap_cells(arguments, workshop) if "heaps" in parts else []
+    place = cache.folder / "dax"
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place, prefix="endings-") as folder:
+        scratch = Path(folder)
+        steps = scratch / "steps"
+        run(
+            "gcc",
+            "-std=gnu11",
+            "-D_GNU_SOURCE",
+            "-O1",
+            "-Wall",
+            "-Wextra",
+            "-static",
+            HERE / "steps.c",
+            "-o",
+            steps,
+            what="ci/dax/steps.c",
+        )
+        kernel = find_kernel(place / "kernel")
+        machine, word = machine_for(kernel, base_files(kernel, {"bin/steps": steps}), scratch)
+        note(f"machine: {word}, {DISK_BYTES >> 20} MiB of NVDIMM, {', '.join(kinds)} with DAX")
+        templates = {kind: scratch / f"{kind}.template" for kind in kinds}
+        for kind, template in templates.items():
+            make_disk(template, kind)
+        on_litmus = [
+            LitmusEnding(test, kind, random.Random(f"{arguments.seed} {kind} {test.name} {number}"))
+            for number in range(arguments.endings)
+            for test in tests
+            for kind in kinds
+        ]
+        on_heaps = [
+            HeapEnding(
+                cell,
+                kind,
+                random.Random(f"{arguments.seed} {kind} {cell.spec.name} {number}"),
+                scratch / f"heap-{at}-{kind}-{number}",
+            )
+            for number in range(arguments.heap_endings)
+            for at, cell in enumerate(cells)
+            for kind in kinds
+        ]
+        endings: list[Ending] = [*on_litmus, *on_heaps]
+        note(f"{len(on_litmus)} endings of {len(tests)} litmus tests, {len(on_heaps)} of {len(cells)} workloads")
+        run_endings(machine, endings, templates, scratch)
+        compared = compare_all(on_litmus)
+        heaps = [
+            judge(cell, kind, [one for one in on_heaps if one.cell is cell and one.file_system == kind])
+            for cell in cells
+            for kind in kinds
+        ]
+    seconds = time.monotonic() - begin
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    found = {
+        "machine": word,
+        "seed": arguments.seed,
+        "seconds": round(seconds),
+        "litmus": [asdict(one) for one in compared],
+        "heaps": [{**asdict(one), "verdict": one.verdict} for one in heaps],
+    }
+    (arguments.out / "dax.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    print_all(compared, heaps)
+    print(f"{len(endings)} endings in {seconds:.0f} s; {arguments.out / 'dax.json'}")
+    return verdict_of(compared, heaps)
+
+
+def litmus_tests(root: Path, engine: Engine) -> list[Litmus]:
+    read = [read_litmus(path, engine) for path in sorted((root / "crashgen" / "litmus").glob("*.litmus"))]
+    return [test for test in read if test is not None]
+
+
+def heap_cells(arguments: argparse.Namespace, workshop: Workshop) -> list[PreparedCell]:
+    """Those of ci/matrix.toml that one thread executes, each once, and the planted ones; or what was asked for."""
+    specs: list[CellSpec] = []
+    matrix = read_matrix(workshop.root / "ci" / "matrix.toml", workshop.engine)
+    of_matrix = cells_of_matrix(workshop.allocator, matrix)
+    for spec in of_matrix:
+        is_wanted = (spec.allocator, spec.mutant) in PLANTED or (spec.mutant is None and spec.model == "px86")
+        same = replace(spec, nested=0, follow_up=True, strategy="complete", file_system=None, start="create")
+        if is_wanted and same not in specs:
+            specs.append(same)
+    if arguments.allocator:
+        names = []
+        for text in arguments.allocator:
+            name = text
+            if "/" in text:
+                workshop, allocator = workshop.with_path(text)
+                name = allocator.name
+            names.append(name)
+        specs = [spec for spec in specs if spec.allocator in names]
+        if arguments.workload:
+            specs = [
+                CellSpec(name, arguments.workload, 40, 1, "complete", "px86", "clwb", mutant=arguments.mutant)
+                for name in names
+            ]
+        if not specs:
+            raise BadInputError(
+                f"{', '.join(names)}: no cell of ci/matrix.toml is theirs", "--workload says what is executed"
+            )
+    cells = []
+    for number, spec in enumerate(specs):
+        note(f"{number + 1} of {len(specs)}: {spec.name}")
+        cell = prepare(workshop, spec, needs_hooks=False)
+        if not cell.workload.is_threaded:
+            cells.append(cell)
+    return cells
+
+
+def compare_all(endings: Sequence[LitmusEnding]) -> list[Compared]:
+    by_test: dict[tuple[str, str], list[LitmusEnding]] = defaultdict(list)
+    for ending in endings:
+        by_test[ending.file_system, ending.test.name].append(ending)
+    return [compare(ones[0].test, kind, [one.state for one in ones]) for (kind, _), ones in sorted(by_test.items())]
+
+
+def print_all(compared: Sequence[Compared], heaps: Sequence[HeapsOf]) -> None:
+    for one in compared:
+        states = "; ".join(f"{state} ({count})" for state, count in one.seen.items())
+        verdict = f"NOT ALLOWED: {'; '.join(one.forbidden)}" if one.forbidden else "ok"
+        print(f"{one.file_system} {one.test}: {verdict}, {one.endings} endings")
+        print(f"  came: {states}")
+        if one.never_came:
+            print(f"  allowed, never came: {'; '.join(one.never_came)}")
+    for heap in heaps:
+        mapped = f"{heap.synced} mapped with MAP_SYNC (DAX)" + (f", {heap.others} without" if heap.others else "")
+        counts = f"{heap.endings} endings, {heap.in_operation} in an operation, {heap.unbegun} before the heap"
+        print(f"{heap.file_system} {heap.cell}: {heap.verdict}, {counts}, {mapped}")
+        for text in [*heap.broken, *heap.unknown]:
+            print(f"  {text}")
+
+
+def verdict_of(compared: Sequence[Compared], heaps: Sequence[HeapsOf]) -> int:
+    """A planted mutant that is not found is as bad as a finding elsewhere."""
+    clean = [heap for heap in heaps if not heap.is_mutant]
+    planted: dict[str, bool] = defaultdict(bool)
+    for heap in heaps:
+        if heap.is_mutant:
+            planted[heap.cell] |= heap.verdict == "fail"
+    missed = [cell for cell, is_found in planted.items() if not is_found]
+    for cell in missed:
+        print(f"{cell}: NOT FOUND, though each ending may show it")
+    if missed or any(one.forbidden for one in compared) or any(heap.verdict == "fail" for heap in clean):
+        return EXIT_FINDINGS
+    return EXIT_UNKNOWN if any(heap.verdict == "unknown" for heap in clean) else EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
