@@ -81,11 +81,29 @@ static inline void fl_store8(void *address, uint64_t value) { __atomic_store_n((
  * *is_emulated is set to 1 when the file system has no MAP_SYNC (tmpfs, ordinary files): emulated PM.
  * Returns MAP_FAILED with errno on failure. */
 static inline void *fl_map(uintptr_t address, size_t bytes, int fd, uint64_t offset, int is_fixed_over, int *is_emulated) {
-    int fixed = address == 0 ? 0 : is_fixed_over ? MAP_FIXED : MAP_FIXED_NOREPLACE;
-    void *base = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | MAP_SYNC | fixed, fd, (off_t)offset);
+    const int access = PROT_READ | PROT_WRITE, synced = MAP_SHARED_VALIDATE | MAP_SYNC, fixed = address == 0 ? 0 : MAP_FIXED;
+    const int is_reserved = address != 0 && !is_fixed_over;
+    *is_emulated = 0;
+    if (is_reserved) { /* Linux refuses MAP_SYNC beside MAP_FIXED_NOREPLACE, which it takes for a flag that the file system lacks */
+        const int own = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+        void *reserved = mmap((void *)address, bytes, PROT_NONE, own, -1, 0);
+        if (reserved == MAP_FAILED)
+            return MAP_FAILED;
+        if (reserved != (void *)address) { /* before Linux 4.17 the flag is not known */
+            munmap(reserved, bytes);
+            errno = EEXIST;
+            return MAP_FAILED;
+        }
+    }
+    void *base = mmap((void *)address, bytes, access, synced | fixed, fd, (off_t)offset);
     *is_emulated = base == MAP_FAILED && (errno == EOPNOTSUPP || errno == EINVAL);
     if (*is_emulated)
-        base = mmap((void *)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | fixed, fd, (off_t)offset);
+        base = mmap((void *)address, bytes, access, MAP_SHARED | fixed, fd, (off_t)offset);
+    if (base == MAP_FAILED && is_reserved) {
+        int error = errno;
+        munmap((void *)address, bytes);
+        errno = error;
+    }
     return base;
 }
 
