@@ -191,7 +191,7 @@ def compare_all(endings: Sequence[LitmusEnding]) -> list[Compared]:
     by_test: dict[tuple[str, str], list[LitmusEnding]] = defaultdict(list)
     for ending in endings:
         by_test[ending.file_system, ending.test.name].append(ending)
-    return [compare(ones[0].test, kind, [one.state for one in ones]) for (kind, _), ones in sorted(by_test.items())]
+    return [compare(ones[0].test, kind, ones) for (kind, _), ones in sorted(by_test.items())]
 
 
 def print_all(compared: Sequence[Compared], heaps: Sequence[HeapsOf]) -> None:

@@ -40,8 +40,8 @@ class Litmus:
     lies_in: str
     is_synced: bool
     steps: tuple[str, ...]
-    allowed: frozenset[State]
-    """By the model."""
+    allowed: tuple[frozenset[State], ...]
+    """By the model, by the steps that have ended."""
 
     @property
     def names(self) -> list[str]:
@@ -84,14 +84,18 @@ def read_litmus(path: Path, engine: Engine) -> Litmus | None:
     threads = {key for key, _ in lines if re.fullmatch(r"T\d+", key)}
     if threads != {"T0"}:
         raise BadInputError(f"{path}: steps of several threads, and the machine executes those of one")
-    states = engine.ask("litmus", "--print", str(path)).splitlines()
+    states = [line.split() for line in engine.ask("litmus", "--by-step", str(path)).splitlines()]
+    steps = tuple(value for key, value in lines if key == "T0")
     return Litmus(
         keys["name"],
         variables,
         lies_in or VARIABLES,
         keys.get("unsynced") is None,
-        tuple(value for key, value in lines if key == "T0"),
-        frozenset(frozenset(state.split()) for state in states),
+        steps,
+        tuple(
+            frozenset(frozenset(state) for ended, *state in states if int(ended) == step)
+            for step in range(len(steps) + 1)
+        ),
     )
 
 
@@ -104,6 +108,10 @@ class LitmusEnding:
     draw: random.Random
     state: State = frozenset()
     """That was left."""
+    least: int = 0
+    """Steps that had ended, by the markers that came out."""
+    most: int = 0
+    """That had begun."""
 
     @property
     def title(self) -> str:
@@ -123,8 +131,18 @@ class LitmusEnding:
     def moment(self) -> Moment:
         return Moment.drawn(self.draw, 2 * len(self.test.steps) + 1, LONGEST_DELAY_S)
 
-    def take(self, _: str, answer: bytes) -> None:
+    def take(self, markers: str, answer: bytes) -> None:
         self.state = frozenset(answer.decode(errors="replace").split())
+        words = [line.split() for line in markers.splitlines(keepends=True) if line.endswith("\n")]
+        begun = [int(number) for kind, number in (pair for pair in words if len(pair) == 2) if kind == "begin"]
+        ended = [int(number) for kind, number in (pair for pair in words if len(pair) == 2) if kind == "return"]
+        self.least = max(ended, default=-1) + 1
+        self.most = max(begun, default=-1) + 1
+
+    @property
+    def is_allowed(self) -> bool:
+        """Where the machine was when it ended."""
+        return any(self.state in states for states in self.test.allowed[self.least : self.most + 1])
 
 
 @dataclass(frozen=True)
@@ -136,24 +154,26 @@ class Compared:
     endings: int
     seen: dict[str, int]
     forbidden: list[str]
-    """That came, and that the model does not allow."""
+    """That came, and that the model does not allow there: after so many steps that had ended, of those that had begun."""
     never_came: list[str]
     """That the model allows."""
 
 
-def compare(test: Litmus, file_system: str, states: Sequence[State]) -> Compared:
-    """states: of all endings."""
+def compare(test: Litmus, file_system: str, endings: Sequence[LitmusEnding]) -> Compared:
+    """endings: all of the test on that file system."""
     order = {name: at for at, name in enumerate([*test.variables, *test.names])}
 
     def text(state: State) -> str:
         return " ".join(sorted(state, key=lambda word: order.get(word.partition("=")[0], len(order))))
 
-    seen = Counter(states)
+    seen = Counter(ending.state for ending in endings)
+    allowed = frozenset().union(*test.allowed)
+    forbidden = [ending for ending in endings if not ending.is_allowed]
     return Compared(
         file_system,
         test.name,
-        len(states),
+        len(endings),
         {text(state): count for state, count in sorted(seen.items(), key=lambda item: (-item[1], text(item[0])))},
-        sorted(text(state) for state in seen if state not in test.allowed),
-        sorted(text(state) for state in test.allowed if state not in seen),
+        sorted({f"{text(ending.state)} after {ending.least} of {ending.most} steps" for ending in forbidden}),
+        sorted(text(state) for state in allowed if state not in seen),
     )

@@ -80,6 +80,8 @@ pub struct Litmus {
     steps: Vec<(u16, String)>,
     /// Events before the first step.
     steps_at: usize,
+    /// Events before the end of each step.
+    ends: Vec<usize>,
     events: Vec<Event>,
     /// The states it allows; none when the file has no `allowed:`.
     pub allowed: Option<BTreeSet<State>>,
@@ -118,7 +120,19 @@ impl Litmus {
         model: &'static dyn PersistencyModel,
         limit: u128,
     ) -> Result<BTreeSet<State>, LitmusError> {
-        let mut found = Found { states: BTreeSet::new(), left: limit, limit };
+        Ok(self.by_step(model, limit)?.into_iter().flatten().collect())
+    }
+
+    /// The same, by the steps that have ended when power fails: none, the first one, ... all.
+    ///
+    /// # Errors
+    /// As [`Litmus::states`].
+    pub fn states_by_step(&self, model: &'static dyn PersistencyModel) -> Result<Vec<BTreeSet<State>>, LitmusError> {
+        self.by_step(model, STATE_LIMIT)
+    }
+
+    fn by_step(&self, model: &'static dyn PersistencyModel, limit: u128) -> Result<Vec<BTreeSet<State>>, LitmusError> {
+        let mut found = Found { states: vec![BTreeSet::new(); self.ends.len() + 1], left: limit, limit };
         let last = self.events.len() as u32;
         self.add_states(model, &Loss { operations: Arc::default(), first: self.steps_at as u32, last }, &mut found)?;
         if self.is_posix && model.loses_file_operations() {
@@ -143,7 +157,7 @@ impl Litmus {
     ) -> Result<(), LitmusError> {
         let mut model = Model::new(model, Vec::new()).losing(loss.operations.clone());
         if loss.first == 0 {
-            found.states.insert(self.values(&model, &model.view(), &[]));
+            found.states[0].insert(self.values(&model, &model.view(), &[]));
         }
         for (number, event) in self.events[..loss.last as usize].iter().enumerate() {
             model.step(number as u32, event);
@@ -151,10 +165,11 @@ impl Litmus {
                 continue;
             }
             let view = model.view();
+            let ended = self.ends.partition_point(|end| *end <= number + 1);
             found.left =
                 view.state_count().and_then(|count| found.left.checked_sub(count)).ok_or_else(|| found.too_many())?;
             let _ = Exhaustive.states(&Asked::all(&view), &mut |choices| {
-                found.states.insert(self.values(&model, &view, choices));
+                found.states[ended].insert(self.values(&model, &view, choices));
                 ControlFlow::Continue(())
             });
         }
@@ -222,9 +237,9 @@ impl fmt::Display for Litmus {
     }
 }
 
-/// The states that were found so far.
+/// The states that were found so far, by the steps that have ended.
 struct Found {
-    states: BTreeSet<State>,
+    states: Vec<BTreeSet<State>>,
     /// How many more there may be.
     left: u128,
     limit: u128,
@@ -247,6 +262,7 @@ struct Parser {
     /// Files that were made so far: their names now. One that was unlinked or replaced has none.
     files: Vec<Option<String>>,
     steps: Vec<(u16, String)>,
+    ends: Vec<usize>,
     events: Vec<Event>,
     /// What `allowed:` says, in words, until all names are known.
     allowed: Option<Vec<(usize, String)>>,
@@ -302,6 +318,7 @@ impl Parser {
                         self.events.push(Event { thread, site: SiteId(0), kind });
                     }
                 }
+                self.ends.push(self.events.len());
                 Ok(())
             }
         }
@@ -502,6 +519,7 @@ impl Parser {
             is_unsynced: self.is_unsynced,
             steps: self.steps,
             steps_at,
+            ends: self.ends.iter().map(|end| steps_at + end).collect(),
             events: self.events,
             allowed,
         })
@@ -542,6 +560,25 @@ mod tests {
     fn a_fence_after_the_flush_orders_the_stores() {
         let litmus = Litmus::parse(&CLWB.replace("T0: y", "T0: sfence\nT0: y")).expect("valid");
         assert_eq!(litmus.states(&Px86).expect("small").len(), 3);
+    }
+
+    #[test]
+    fn states_are_told_by_the_steps_that_have_ended() {
+        let text = "name: n\nfs: posix\nlines: x\nT0: create f\nT0: fsync dir\nT0: x = 1\nT0: clwb x\nT0: sfence\n";
+        let litmus = Litmus::parse(text).expect("valid");
+        let by_step = litmus.states_by_step(&Px86).expect("small");
+        let shown = by_step.iter().map(|states| states.iter().map(|state| litmus.show(state)).collect::<Vec<_>>());
+        assert_eq!(
+            shown.collect::<Vec<_>>(),
+            [
+                vec!["x=0 f=none"],
+                vec!["x=0 f=0", "x=0 f=none"],
+                vec!["x=0 f=0"],
+                vec!["x=0 f=0", "x=1 f=0"],
+                vec!["x=0 f=0", "x=1 f=0"],
+                vec!["x=1 f=0"],
+            ]
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One file mapped twice, in part, remapped, grown, unmapped in the middle, mapped over. Private mappings are not PM. */
+/* One file mapped twice, in part, remapped, grown, unmapped in the middle, mapped over. Private mappings are not PM. MAP_SYNC that the file
+ * system refuses is in the trace; MAP_SYNC that the kernel refuses, because of MAP_FIXED_NOREPLACE beside it, is not. */
 #include "program.h"
 
 #define SECOND ((volatile char *)0x210000000000)
@@ -9,7 +10,9 @@
 int main(int argc, char **argv) {
     int descriptor = create_heap(argc, argv);
     MUST(ftruncate(descriptor, 16384) == 0);
-    MUST(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED_VALIDATE | 0x80000 /* MAP_SYNC */, descriptor, 0) == MAP_FAILED);
+    const int synced = MAP_SHARED_VALIDATE | 0x80000 /* MAP_SYNC */;
+    MUST(mmap(NULL, 4096, PROT_READ | PROT_WRITE, synced, descriptor, 0) == MAP_FAILED);
+    MUST(mmap(HEAP, 4096, PROT_READ | PROT_WRITE, synced | MAP_FIXED_NOREPLACE, descriptor, 0) == MAP_FAILED);
     volatile char *heap = map_at(HEAP, descriptor, 0, 16384);
     heap[1] = 1;
     map_at((char *)SECOND, descriptor, 4096, 4096);

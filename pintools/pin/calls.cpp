@@ -21,7 +21,8 @@ namespace {
 const uint64_t PAGE = 4096;
 const uint64_t CREATES = 0100, EXCLUSIVE = 0200, TRUNCATES = 01000, ACCESS = 3, APPENDS = 02000, SYNCHRONOUS = 010000,
                NAMELESS = 020000000; /* O_TMPFILE's own bit */
-const uint64_t MAP_TYPE_MASK = 0xf, PRIVATE = 2, VALIDATED = 3, ANONYMOUS = 0x20, SYNCED = 0x80000, WRITABLE = 2;
+const uint64_t MAP_TYPE_MASK = 0xf, PRIVATE = 2, VALIDATED = 3, ANONYMOUS = 0x20, SYNCED = 0x80000, WRITABLE = 2,
+               NOT_REPLACING = 0x100000;
 const uint64_t KEEPS_OLD = 4; /* MREMAP_DONTUNMAP */
 const uint64_t SYNC_NOW = 4;  /* MS_SYNC */
 const uint64_t REMOVES = 9;   /* MADV_REMOVE */
@@ -521,10 +522,10 @@ void Caller::after_mmap(uint64_t start) {
     traced_.maps.add(Mapping{start, end, a[5], file, uint8_t(flags)}, thread_, &traced_.writer);
 }
 
-/* The file system has no MAP_SYNC, and the process may go on without. */
+/* The file system has no MAP_SYNC, and the process may go on without. Beside MAP_FIXED_NOREPLACE Linux refuses it on every one. */
 void Caller::after_refused_mmap(uint64_t error) {
     const Word *a = call_.arguments;
-    bool is_asked = (a[3] & MAP_TYPE_MASK) == VALIDATED && (a[3] & SYNCED) != 0 && (a[3] & ANONYMOUS) == 0;
+    bool is_asked = (a[3] & MAP_TYPE_MASK) == VALIDATED && (a[3] & SYNCED) != 0 && (a[3] & (ANONYMOUS | NOT_REPLACING)) == 0;
     struct stat status;
     uint32_t file = is_asked && (error == EOPNOTSUPP || error == EINVAL) ? pm_file(int(a[4]), &status) : 0;
     if (file == 0)

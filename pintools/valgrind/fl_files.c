@@ -28,6 +28,7 @@ extern const HChar *VG_(strerror)(UWord);
 #define FL_MAP_TYPE_PRIVATE 2
 #define FL_MAP_TYPE_VALIDATE 3
 #define FL_MAP_SYNC 0x80000
+#define FL_MAP_FIXED_NOREPLACE 0x100000
 #define FL_MAP_STACK 0x20000
 #define FL_EOPNOTSUPP 95
 #define FL_MREMAP_DONTUNMAP 4
@@ -505,9 +506,10 @@ static void after_mmap(ThreadId thread, const UWord *arguments, Addr start) {
     fl_mappings_add(start, bytes, file, arguments[5], flags);
 }
 
-/* The file system has no MAP_SYNC, and the process may go on without. */
+/* The file system has no MAP_SYNC, and the process may go on without. Beside MAP_FIXED_NOREPLACE Linux refuses it on every one. */
 static void after_refused_mmap(ThreadId thread, const UWord *arguments, UWord error) {
-    Bool is_asked = (arguments[3] & FL_MAP_TYPE) == FL_MAP_TYPE_VALIDATE && (arguments[3] & FL_MAP_SYNC);
+    Bool is_asked = (arguments[3] & FL_MAP_TYPE) == FL_MAP_TYPE_VALIDATE && (arguments[3] & FL_MAP_SYNC) &&
+                    !(arguments[3] & FL_MAP_FIXED_NOREPLACE);
     struct vg_stat status;
     UInt file;
     if (is_asked && (error == FL_EOPNOTSUPP || error == VKI_EINVAL) && pm_file_of_descriptor(arguments[4], &file, &status))

@@ -175,6 +175,9 @@ enum Command {
         /// Print each test's states instead.
         #[arg(long)]
         print: bool,
+        /// Print them by the steps that have ended when power fails.
+        #[arg(long)]
+        by_step: bool,
         /// Persistency model.
         #[arg(long, default_value = "px86")]
         model: String,
@@ -274,7 +277,10 @@ fn execute(command: Command) -> Result<u8, EngineError> {
             lists::print_all();
             Ok(0)
         }
-        Command::Litmus { files, print, model } => litmus::run(&files, print, &model),
+        Command::Litmus { files, print, by_step, model } => {
+            let states = if by_step { litmus::Print::StatesByStep } else { litmus::Print::States };
+            litmus::run(&files, (print || by_step).then_some(states), &model)
+        }
         Command::Token { token } => {
             println!("{}", serde_json::to_string(&decode(&token)?).expect("plain data"));
             Ok(0)

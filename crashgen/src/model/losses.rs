@@ -10,8 +10,11 @@
 //!   msync of the file make durable what was done to its size before the call.
 //! - F3. Folders and files are independent of each other: nothing orders the changes of one with those of another.
 //! - F4. sync and syncfs make everything durable.
-//! - F5. **Blocks.** What is stored or written where only a lost operation put blocks is lost with it. Where the file is mapped with MAP_SYNC
-//!   the page fault of the store commits the blocks: it makes the file's size durable as fsync does, before the store.
+//! - F5. **Blocks.** truncate, fallocate and a punched hole leave pages without blocks of content: they hold zeros. The first store to such a page
+//!   gets it its blocks. Where the file is mapped with MAP_SYNC the page fault of the store commits them: it makes the file's size durable
+//!   as fsync does, before the store. Without MAP_SYNC that a page has its blocks is one more change of the file (F2): until the file is
+//!   synced a failure may lose it, and with it whatever was stored there, flushed or not. What is stored or written where only a lost operation
+//!   put blocks is lost with it, too.
 //! - F6. A rename is whole: the new name leads to the old file or to the new one, and never to none.
 //!
 //! Data is another matter: lines follow the persistency model, what write() left follows R8.
@@ -25,10 +28,13 @@
 //! # What is not modelled
 //!
 //! What is done below a folder whose making or renaming is lost is lost, too. A page that becomes writable by mprotect counts as it was mapped.
+//! The pages of a file get their blocks in the order of their first stores, and a failure loses the last few of them (F2), though nobody
+//! promises that order. Pages of files that were there before the trace began have their blocks.
 
 use super::files::Files;
 use crate::trace::{Event, EventKind, FileEffect, FileId, OS_PAGE_BYTES, ThreadId};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Sets of lost operations of one heap at most.
@@ -37,7 +43,7 @@ pub const SET_LIMIT: usize = 512;
 /// File operations that a power failure may lose together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Numbers of the events at which they returned, in order.
+    /// Numbers of the events at which they returned, in order; of a page that got its blocks, of its first store.
     pub operations: Arc<[u32]>,
     /// The first crash position (events before the crash) that may lose them, and no other one.
     pub first: u32,
@@ -98,9 +104,14 @@ impl LostBlocks {
         self.ranges.push(range);
     }
 
+    /// Takes note of pages whose blocks are lost.
+    pub fn add_pages(&mut self, file: FileId, pages: Range<u64>) {
+        self.ranges.push((file, pages.start * OS_PAGE_BYTES, pages.end * OS_PAGE_BYTES));
+    }
+
     /// Whether some page of `[offset, offset + bytes)` of the file is one of them.
     pub fn touch(&self, file: FileId, offset: u64, bytes: u64) -> bool {
-        let pages = offset / OS_PAGE_BYTES..(offset + bytes).div_ceil(OS_PAGE_BYTES);
+        let pages = pages_of(offset, bytes);
         let meets = |from: u64, to: u64| {
             let to = if to == u64::MAX { to } else { to / OS_PAGE_BYTES };
             pages.start.max(from.div_ceil(OS_PAGE_BYTES)) < pages.end.min(to)
@@ -109,11 +120,67 @@ impl LostBlocks {
     }
 }
 
-/// An operation that returned and is lost.
+/// The pages of files that have their blocks, durable or not.
+#[derive(Clone, Default)]
+pub(super) struct Backed {
+    pages: BTreeSet<(FileId, u64)>,
+    /// Written by system calls since the file was synced last: what is written there R8 loses, and a sync keeps the blocks.
+    written: BTreeSet<(FileId, u64)>,
+}
+
+impl Backed {
+    /// The pages of a store that get their blocks by it; empty: it goes where they are.
+    pub fn store(&mut self, file: FileId, offset: u64, bytes: u64) -> Range<u64> {
+        let mut new = pages_of(offset, bytes);
+        let (first, last) = (new.start, new.end.saturating_sub(1));
+        if !self.pages.insert((file, first)) {
+            new.start += 1;
+        }
+        if last > first && !self.pages.insert((file, last)) {
+            new.end -= 1;
+        }
+        new
+    }
+
+    /// What an operation that has returned does to them.
+    pub fn apply(&mut self, effect: &FileEffect) {
+        match effect {
+            FileEffect::Create { file, .. } => self.take(*file, 0..u64::MAX),
+            FileEffect::Truncate { file, bytes } => self.take(*file, bytes.div_ceil(OS_PAGE_BYTES)..u64::MAX),
+            FileEffect::Punch { file, offset, bytes } => {
+                let end = offset.saturating_add(*bytes) / OS_PAGE_BYTES;
+                self.take(*file, offset.div_ceil(OS_PAGE_BYTES)..end);
+            }
+            FileEffect::Write { file, offset, bytes } => {
+                self.written.extend(pages_of(*offset, bytes.len() as u64).map(|page| (*file, page)));
+            }
+            FileEffect::Sync { file, .. } => {
+                let synced = |(of, _): &(FileId, u64)| of == file;
+                self.pages.extend(self.written.iter().copied().filter(synced));
+                self.written.retain(|page| !synced(page));
+            }
+            FileEffect::SyncAll => self.pages.append(&mut self.written),
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, file: FileId, pages: Range<u64>) {
+        let is_taken = |(of, page): &(FileId, u64)| *of == file && pages.contains(page);
+        self.pages.retain(|page| !is_taken(page));
+        self.written.retain(|page| !is_taken(page));
+    }
+}
+
+fn pages_of(offset: u64, bytes: u64) -> Range<u64> {
+    offset / OS_PAGE_BYTES..(offset + bytes).div_ceil(OS_PAGE_BYTES)
+}
+
+/// An operation that returned and is lost, or pages that got their blocks.
 #[derive(Clone)]
 struct LostOperation {
     number: u32,
-    effect: Arc<FileEffect>,
+    /// None: of pages.
+    effect: Option<Arc<FileEffect>>,
     orders: Vec<Order>,
 }
 
@@ -134,8 +201,8 @@ impl Alternative {
 
     /// It is done below a folder that is lost. No sync keeps it while that is so.
     fn is_below_lost(&self, effect: &FileEffect) -> bool {
-        self.lost.iter().any(|lost| match &*lost.effect {
-            FileEffect::MakeFolder { path } | FileEffect::Rename { to: path, .. } => {
+        self.lost.iter().any(|lost| match lost.effect.as_deref() {
+            Some(FileEffect::MakeFolder { path } | FileEffect::Rename { to: path, .. }) => {
                 effect.names().into_iter().any(|other| is_below(other, path))
             }
             _ => false,
@@ -163,7 +230,12 @@ impl Alternative {
 
     fn lose(&mut self, number: u32, effect: &Arc<FileEffect>, orders: Vec<Order>) {
         self.blocks.add(effect, &self.files);
-        self.lost.push(LostOperation { number, effect: effect.clone(), orders });
+        self.lost.push(LostOperation { number, effect: Some(effect.clone()), orders });
+    }
+
+    fn lose_pages(&mut self, number: u32, file: FileId, pages: Range<u64>) {
+        self.blocks.add_pages(file, pages);
+        self.lost.push(LostOperation { number, effect: None, orders: vec![Order::Size(file)] });
     }
 
     /// Whether the sync, which began with event `begin`, makes something durable that is lost here.
@@ -190,6 +262,7 @@ struct Walk {
     alternatives: Vec<Alternative>,
     /// Syncs under way: who makes them, and the events at which they began.
     begun: Vec<(ThreadId, u32)>,
+    backed: Backed,
     /// Sets of this heap.
     known: usize,
     losses: Losses,
@@ -200,6 +273,7 @@ impl Walk {
         self.end(number, |_| true);
         self.alternatives = vec![Alternative::default()];
         self.begun.clear();
+        self.backed = Backed::default();
         self.known = 0;
     }
 
@@ -229,18 +303,38 @@ impl Walk {
                 alternative.lose(number, effect, orders);
                 continue;
             }
-            if alternative.shows(effect) {
-                if self.known < SET_LIMIT {
-                    self.known += 1;
-                    let mut without = alternative.clone();
-                    without.lose(number, effect, orders);
-                    without.first = number + 1;
-                    more.push(without);
-                } else {
-                    self.losses.bounded_at = self.losses.bounded_at.or(Some(number));
-                }
+            if alternative.shows(effect) && has_room(&mut self.known, &mut self.losses, number) {
+                let mut without = alternative.clone();
+                without.lose(number, effect, orders);
+                without.first = number + 1;
+                more.push(without);
             }
             alternative.files.apply(effect);
+        }
+        self.alternatives.extend(more);
+        self.backed.apply(effect);
+    }
+
+    /// A store to a file that is mapped without MAP_SYNC.
+    fn store_unsynced(&mut self, number: u32, file: FileId, offset: u64, bytes: u64) {
+        let pages = self.backed.store(file, offset, bytes);
+        if pages.is_empty() {
+            return;
+        }
+        let mut more = Vec::new();
+        for alternative in &mut self.alternatives {
+            let (from, new) = (pages.start * OS_PAGE_BYTES, (pages.end - pages.start) * OS_PAGE_BYTES);
+            if !alternative.files.has(file) || alternative.blocks.touch(file, from, new) {
+                continue; // lost with what is lost
+            }
+            if alternative.must_lose(&[Order::Size(file)]) {
+                alternative.lose_pages(number, file, pages.clone());
+            } else if has_room(&mut self.known, &mut self.losses, number) {
+                let mut without = alternative.clone();
+                without.lose_pages(number, file, pages.clone());
+                without.first = number + 1;
+                more.push(without);
+            }
         }
         self.alternatives.extend(more);
     }
@@ -250,8 +344,19 @@ impl Walk {
         let begin = at.map_or(number, |at| self.begun.remove(at).1);
         if is_done {
             self.end(number, |alternative| alternative.is_ended_by(effect, begin));
+            self.backed.apply(effect);
         }
     }
+}
+
+/// For one more set, found at event `number`; where there is none, that is said.
+fn has_room(known: &mut usize, losses: &mut Losses, number: u32) -> bool {
+    if *known == SET_LIMIT {
+        losses.bounded_at = losses.bounded_at.or(Some(number));
+        return false;
+    }
+    *known += 1;
+    true
 }
 
 /// What power failures may lose of the file operations of a trace. `unsynced`: files that were mapped without MAP_SYNC
@@ -267,7 +372,10 @@ pub fn losses(events: &[Event], unsynced: &BTreeSet<FileId>) -> Losses {
                 walk.sync(number, event.thread, effect, *is_done);
             }
             EventKind::FileEnd { effect, is_done: true } => walk.operation(number, effect),
-            EventKind::Store { file, offset, bytes, .. } if !unsynced.contains(file) => {
+            EventKind::Store { file, offset, bytes, .. } if unsynced.contains(file) => {
+                walk.store_unsynced(number, *file, *offset, bytes.len() as u64);
+            }
+            EventKind::Store { file, offset, bytes, .. } => {
                 walk.end(number, |alternative| alternative.blocks.touch(*file, *offset, bytes.len() as u64));
             }
             _ => {}
@@ -457,7 +565,37 @@ mod tests {
         };
         // The name until its folder is synced, the first size until the store into its page, the second one until the store behind that.
         assert_eq!(ranges(&BTreeSet::new()), [(2, 3), (6, 6), (9, 10)]);
-        assert_eq!(ranges(&BTreeSet::from([file])), [(2, 3), (6, 12), (9, 12)]);
+        // Without it: nothing but a sync of the file ends what may be lost, and each page is one more.
+        assert_eq!(ranges(&BTreeSet::from([file])), [(2, 3), (6, 12), (7, 12), (9, 12), (11, 12)]);
+    }
+
+    #[test]
+    fn without_map_sync_a_page_has_its_blocks_when_the_file_is_synced_after_its_first_store() {
+        let file = FileId(1);
+        let store = |offset, bytes: usize| {
+            event(EventKind::Store { kind: StoreKind::Plain, file, offset, bytes: vec![1; bytes].into() })
+        };
+        let sync = || done(FileEffect::Sync { file, offset: 0, bytes: u64::MAX });
+        let mut events: Vec<Event> = Vec::new();
+        events.extend(done(FileEffect::Create { file, path: "f".into() }));
+        events.extend(done(FileEffect::Extend { file, bytes: 5 * OS_PAGE_BYTES }));
+        events.extend(done(FileEffect::SyncAll)); // 4, 5
+        events.extend([store(8, 8), store(OS_PAGE_BYTES - 4, 8)]); // 6, 7: the second page, too
+        events.extend(sync()); // 8, 9
+        events.extend([store(16, 8), store(OS_PAGE_BYTES, 8)]); // 10, 11: both pages are there
+        events.extend(done(FileEffect::Write { file, offset: 2 * OS_PAGE_BYTES, bytes: vec![1; 8].into() }));
+        events.push(store(2 * OS_PAGE_BYTES, 8)); // 14: written, and not synced
+        events.extend(sync()); // 15, 16
+        events.extend(done(FileEffect::Punch { file, offset: 0, bytes: OS_PAGE_BYTES })); // 17, 18
+        events.extend(sync()); // 19, 20
+        events.push(store(8, 8)); // 21
+        let found = losses(&events, &BTreeSet::from([file]));
+        let sets: Vec<(&[u32], u32, u32)> =
+            found.sets.iter().map(|loss| (&*loss.operations, loss.first, loss.last)).filter(|set| set.1 > 5).collect();
+        assert_eq!(
+            sets,
+            [(&[6, 7][..], 7, 9), (&[7][..], 8, 9), (&[14][..], 15, 16), (&[18][..], 19, 20), (&[21][..], 22, 22),]
+        );
     }
 
     #[test]

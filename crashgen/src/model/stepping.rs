@@ -6,11 +6,12 @@ use super::floors::Floors;
 use super::line::{Choice, Line, Unit, Written};
 use super::line_ids::LineId;
 use super::lines::Lines;
-use super::losses::LostBlocks;
+use super::losses::{Backed, LostBlocks};
 use super::persistency::{LineStore, PersistencyModel};
 use super::view::{OpenLine, View};
 use crate::trace::{
-    Event, EventKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, StoreKind, StoredBytes, ThreadId, UNIT_BYTES,
+    Event, EventKind, FileEffect, FileId, FlushKind, LINE_BYTES, LineKey, OS_PAGE_BYTES, StoreKind, StoredBytes,
+    ThreadId, UNIT_BYTES,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -49,10 +50,13 @@ pub struct Model {
     is_content_site: Vec<bool>,
     floors: Floors,
     files: Files,
-    /// File operations that the power failure loses: numbers of the events at which they returned, in order.
+    /// File operations that the power failure loses: numbers of the events at which they returned, in order; of a page that got its
+    /// blocks, of its first store.
     lost: Arc<[u32]>,
     /// What only those have put into files.
     lost_blocks: LostBlocks,
+    /// Kept where something is lost.
+    backed: Backed,
     file_operations: Vec<PendingFileOperation>,
     born: Born,
     has_unknown_file: bool,
@@ -69,6 +73,7 @@ impl Model {
             files: Files::default(),
             lost: Arc::default(),
             lost_blocks: LostBlocks::default(),
+            backed: Backed::default(),
             file_operations: Vec::new(),
             born: Born::Nothing,
             has_unknown_file: false,
@@ -96,6 +101,7 @@ impl Model {
             files: self.files.clone(),
             lost: Arc::default(),
             lost_blocks: LostBlocks::default(),
+            backed: Backed::default(),
             file_operations: Vec::new(),
             born: Born::Nothing,
             has_unknown_file: self.has_unknown_file,
@@ -208,6 +214,9 @@ impl Model {
     ) {
         let (persistency, thread) = (self.persistency, *thread);
         persistency.before_store(kind, thread, &mut self.floors);
+        if !self.lost.is_empty() {
+            self.note_pages(number, file, offset, bytes.len() as u64);
+        }
         if self.lost.is_empty() && !self.files.states.contains_key(&file) && !self.files.states.is_empty() {
             self.has_unknown_file = true;
         }
@@ -255,6 +264,9 @@ impl Model {
         if self.loses(number) {
             return self.lose(number, event, effect);
         }
+        if !self.lost.is_empty() {
+            self.backed.apply(effect);
+        }
         let is_reachable = effect.file().is_none_or(|file| self.files.is_reachable(file));
         let before = effect.file().map_or(0, |file| self.files.bytes(file));
         let taken_away = self.files.apply(effect);
@@ -291,6 +303,15 @@ impl Model {
         if let FileEffect::Write { file, offset, bytes } = effect {
             self.kernel_write(number, event, *file, *offset, bytes);
             self.born = Born::Everything;
+        }
+    }
+
+    /// The power failure to come loses the blocks that pages get by a store, or they are there from now on.
+    fn note_pages(&mut self, number: u32, file: FileId, offset: u64, bytes: u64) {
+        let pages = self.backed.store(file, offset, bytes);
+        if self.loses(number) && !pages.is_empty() {
+            self.clear_range(file, pages.start * OS_PAGE_BYTES, pages.end * OS_PAGE_BYTES);
+            self.lost_blocks.add_pages(file, pages);
         }
     }
 

@@ -7,18 +7,34 @@ use crashgen::model::models;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Exit 0 if all are equal, 1 if one is not. With `is_print` the states are printed, sorted, one a line.
+/// How states are printed, in the place of the comparison: sorted, one a line.
+#[derive(Clone, Copy)]
+pub enum Print {
+    /// All of a test.
+    States,
+    /// By the steps that have ended, how many of them first: `2 x=0 f=none`.
+    StatesByStep,
+}
+
+/// Exit 0 if all are equal, 1 if one is not.
 ///
 /// # Errors
 /// Bad input: the file, its line and what was expected.
-pub fn run(files: &[PathBuf], is_print: bool, model: &str) -> Result<u8, EngineError> {
+pub fn run(files: &[PathBuf], print: Option<Print>, model: &str) -> Result<u8, EngineError> {
     let model = models::find(model).map_err(|error| bad_input(error.to_string()))?;
     let tests: Vec<(&PathBuf, Litmus)> =
         files.iter().map(|file| read(file).map(|test| (file, test))).collect::<Result<_, _>>()?;
     let mut differing = 0;
     for (file, test) in tests {
-        let states = test.states(model).map_err(|error| located(file, &error))?;
-        if is_print {
+        let by_step = test.states_by_step(model).map_err(|error| located(file, &error))?;
+        if let Some(Print::StatesByStep) = print {
+            for (ended, states) in by_step.iter().enumerate() {
+                states.iter().for_each(|state| println!("{ended} {}", test.show(state)));
+            }
+            continue;
+        }
+        let states: BTreeSet<State> = by_step.into_iter().flatten().collect();
+        if let Some(Print::States) = print {
             states.iter().for_each(|state| println!("{}", test.show(state)));
             continue;
         }

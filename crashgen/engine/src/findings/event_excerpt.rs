@@ -12,7 +12,7 @@ use crate::heap::state::{StateRef, held, is_flush_of, is_sync_of, lost_stores, n
 use crashgen::model::LineKey;
 use crashgen::symbols::{Symbol, Symbols};
 use crashgen::trace::{Event, EventKind, FileEffect, FileId, FlushKind, OperationKind, StoreKind, ThreadId, Trace};
-use crashgen::{LINE_BYTES, UNIT_BYTES};
+use crashgen::{LINE_BYTES, OS_PAGE_BYTES, UNIT_BYTES};
 use oracle::Status;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -215,8 +215,20 @@ fn file_kind(effect: &FileEffect) -> (&'static str, &'static str) {
     }
 }
 
+/// What was done to files by an event that power failure loses: a file operation, or the first store to a page.
+pub fn lost_in_words(trace: &Trace, event: u32) -> String {
+    match &trace.events[event as usize].kind {
+        EventKind::FileEnd { effect, .. } => operation_in_words(trace, effect),
+        EventKind::Store { file, offset, .. } => {
+            let page = offset / OS_PAGE_BYTES * OS_PAGE_BYTES;
+            format!("the new blocks of {} at {page:#x}", trace.files[file.0 as usize])
+        }
+        _ => String::new(),
+    }
+}
+
 /// What a file operation did: the rename of heap.tmp to heap.
-pub fn operation_in_words(trace: &Trace, effect: &FileEffect) -> String {
+fn operation_in_words(trace: &Trace, effect: &FileEffect) -> String {
     let file = |file: &FileId| &trace.files[file.0 as usize];
     match effect {
         FileEffect::Create { path, .. } => format!("the creation of {path}"),

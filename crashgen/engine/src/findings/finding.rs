@@ -2,7 +2,7 @@
 //! Findings: violations of the same rule at the same place in the code are one, with its first witness.
 
 use crate::base::config::{Config, StopRule};
-use crate::findings::event_excerpt::{EventText, events_around, operation_in_words};
+use crate::findings::event_excerpt::{EventText, events_around, lost_in_words};
 use crate::findings::evidence::Evidence;
 use crate::findings::evidence::deaths::Died;
 use crate::findings::identity::{fact, id, key};
@@ -328,8 +328,12 @@ impl Findings {
 
     fn lost_operation(&mut self, trace: &Trace, state: &StateRef) -> Option<LostText> {
         let (number, site) = lost_operation(state)?;
-        let EventKind::FileEnd { effect, .. } = &trace.events[number as usize].kind else { return None };
-        let file = effect.file().map(|file| trace.files[file.0 as usize].to_string());
+        let file = match &trace.events[number as usize].kind {
+            EventKind::FileEnd { effect, .. } => effect.file(),
+            EventKind::Store { file, .. } => Some(*file),
+            _ => None,
+        };
+        let file = file.map(|file| trace.files[file.0 as usize].to_string());
         Some(LostText {
             kind: PutKind::File,
             site: self.symbols.find(trace, site),
@@ -337,7 +341,7 @@ impl Findings {
             offset: 0,
             bytes: 0,
             held: Vec::new(),
-            operation: operation_in_words(trace, effect),
+            operation: lost_in_words(trace, number),
         })
     }
 

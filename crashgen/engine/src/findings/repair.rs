@@ -13,7 +13,7 @@
 //! and is changed there as well. For each earlier crash that lost something, changes of what came before it are proposed, too: what a first
 //! crash lost may not matter until a recovery is cut short.
 
-use crate::findings::event_excerpt::operation_in_words;
+use crate::findings::event_excerpt::lost_in_words;
 use crate::heap::state::{Lost, StateRef, is_flush_of, lost_stores, newest_store};
 use crashgen::edit::{Edit, Place, PlaceKind};
 use crashgen::symbols::{Symbol, Symbols};
@@ -111,17 +111,20 @@ impl<'t> Maker<'t> {
         Self { trace, workload_sites, symbols, position: state.position, lost, newest, repairs: Vec::new() }
     }
 
-    /// A sync after the first place of these file operations, and after all of them. False: there are none.
+    /// A sync after the first place of these file operations, and stores to new pages, and after all of them. False: there are none.
     fn propose_of_operations(&mut self, lost: &[(u32, SiteId)]) -> bool {
         let Some((first, site)) = lost.first() else { return false };
-        let EventKind::FileEnd { effect, .. } = &self.trace.events[*first as usize].kind else { return false };
-        let what = if effect.folders().is_empty() { "the file" } else { "the folder" };
         let here = self.all_of([*site].into_iter());
         let all = self.all_of(lost.iter().map(|(_, site)| *site));
-        let text = format!("fsync of {what} after {} at {}", operation_in_words(self.trace, effect), self.words(&here));
+        let what = match &self.trace.events[*first as usize].kind {
+            EventKind::FileEnd { effect, .. } if effect.folders().is_empty() => "fsync of the file after",
+            EventKind::FileEnd { .. } => "fsync of the folder after",
+            _ => "MAP_SYNC, or msync after the first store to",
+        };
+        let text = format!("{what} {} at {}", lost_in_words(self.trace, *first), self.words(&here));
         self.add(text, vec![Edit::SyncAfter(here.clone())]);
         if all != here {
-            let text = format!("fsync of files and folders after the file operations at {}", self.words(&all));
+            let text = format!("fsync of files and folders after what is done to files at {}", self.words(&all));
             self.add(text, vec![Edit::SyncAfter(all)]);
         }
         true
