@@ -18,7 +18,7 @@ FUZZ_SECONDS := 10
 NIGHTLY_FUZZ_SECONDS := 600
 MUTATE_ALL = for allocator in $(ALLOCATORS); do $(BIN)/faultline mutate $$allocator || failed+=" mutate $$allocator"; done
 
-.PHONY: help setup build pin test check format fuzz corpus matrix mutate bench bench-peers paper-nvmalloc paper-nvmreconstruction nightly screenshot image clean
+.PHONY: help setup build pin test check format fuzz corpus matrix mutate bench bench-peers paper-nvmalloc paper-nvmreconstruction dax nightly screenshot image clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,12 +75,17 @@ paper-nvmalloc: setup ## the NVMalloc paper's wear and fragmentation figures, ma
 paper-nvmreconstruction: setup ## the NVMReconstruction paper's figures of time, made again
 	@$(BIN)/python ci/paper_nvmreconstruction.py --out $(OUT)/paper-nvmreconstruction
 
-nightly: setup ## mutate, the long matrix, the nightly tests, then 10 minutes of fuzzing a reader: all, then the failures
+dax: setup ## files and heaps on ext4 and xfs with DAX, in a machine (QEMU) that ends at random moments
+	@ci/setup.sh ci/dax/packages.txt
+	@$(BIN)/python ci/dax.py --out $(OUT)/dax
+
+nightly: setup ## mutate, the long matrix, the nightly tests, the machine with DAX, then 10 minutes of fuzzing a reader: all, then the failures
 	@failed=; \
 	part() { local name="$$1"; shift; SECONDS=0; "$$@" || failed+=" $$name;"; echo "nightly: $$name: $$SECONDS s"; }; \
 	for allocator in $(ALLOCATORS); do part "mutate $$allocator" $(BIN)/faultline mutate $$allocator; done; \
 	part matrix $(BIN)/faultline matrix --config ci/nightly.toml --suppressions ci/known.toml --out $(OUT)/nightly; \
 	part tests $(BIN)/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder --durations 20 -m nightly; \
+	part dax $(MAKE) --no-print-directory dax; \
 	part fuzzing $(BIN)/python ci/fuzz.py --seconds $(NIGHTLY_FUZZ_SECONDS) --seed 0; \
 	[ -z "$$failed" ] || { echo "nightly: failed:$${failed%;}" >&2; exit 1; }
 

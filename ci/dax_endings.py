@@ -5,6 +5,7 @@ what the one before it left, and executes the next."""
 from __future__ import annotations
 
 import os
+import queue
 import random
 import tempfile
 import time
@@ -18,6 +19,7 @@ from typing import Protocol
 from dax_machine import MOUNT_OPTIONS, Files, Guest, Machine, copy_disk
 
 from faultline.base.errors import InfrastructureError
+from faultline.report.terminal.streams import note
 
 RUN_S = 300.0
 """What is executed comes to its end before, or is given up."""
@@ -64,12 +66,15 @@ class Moment:
 
 def run_endings(machine: Machine, endings: Sequence[Ending], templates: dict[str, Path], scratch: Path) -> None:
     """All of them, on as many machines at a time as there are processors. templates: a disk with an empty file system of each kind.
+    Each is said when it has been looked at.
 
     Raises InfrastructureError: a guest does not start, or does not do what it should."""
     machines = min(os.cpu_count() or 1, len(endings))
-    chains = [endings[number::machines] for number in range(machines)]
+    rest = queue.SimpleQueue[tuple[int, Ending]]()
+    for pair in enumerate(endings, 1):
+        rest.put(pair)
     with ThreadPoolExecutor(max_workers=machines) as pool:
-        for done in [pool.submit(_run_chain, machine, chain, templates, scratch) for chain in chains]:
+        for done in [pool.submit(_run_chain, machine, rest, templates, scratch) for _ in range(machines)]:
             done.result()
 
 
@@ -77,23 +82,52 @@ def run_endings(machine: Machine, endings: Sequence[Ending], templates: dict[str
 class _Left:
     """What an ending left."""
 
+    number: int
     ending: Ending
     disk: Path
     markers: str
 
 
-def _run_chain(machine: Machine, endings: Sequence[Ending], templates: dict[str, Path], scratch: Path) -> None:
+def _next(rest: queue.SimpleQueue[tuple[int, Ending]]) -> tuple[int, Ending] | None:
+    try:
+        return rest.get_nowait()
+    except queue.Empty:
+        return None
+
+
+def _run_chain(
+    machine: Machine, rest: queue.SimpleQueue[tuple[int, Ending]], templates: dict[str, Path], scratch: Path
+) -> None:
+    """One start after the other, until nothing is left to be executed or to be looked at."""
     left: _Left | None = None
-    for ending in (*endings, None):
-        with tempfile.TemporaryDirectory(dir=scratch) as folder:
-            disk = None
-            if ending is not None:
-                disk = scratch / f"{Path(folder).name}.disk"
-                copy_disk(templates[ending.file_system], disk)
-            markers = _start(machine, left, ending, disk, Path(folder))
-        if left is not None:
-            left.disk.unlink()
-        left = _Left(ending, disk, markers) if ending is not None and disk is not None else None
+    try:
+        while (numbered := _next(rest)) is not None or left is not None:
+            left = _step(machine, left, numbered, templates, scratch)
+    except InfrastructureError:
+        while _next(rest) is not None:  # the other machines need not go on
+            pass
+        raise
+
+
+def _step(
+    machine: Machine,
+    left: _Left | None,
+    numbered: tuple[int, Ending] | None,
+    templates: dict[str, Path],
+    scratch: Path,
+) -> _Left | None:
+    """Looks at what is left, and executes the next; what that leaves."""
+    number, ending = numbered or (0, None)
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
+        disk = None
+        if ending is not None:
+            disk = scratch / f"{Path(folder).name}.disk"
+            copy_disk(templates[ending.file_system], disk)
+        markers = _start(machine, left, ending, disk, Path(folder))
+    if left is not None:
+        note(f"[{left.number}] {left.ending.title}")
+        left.disk.unlink()
+    return _Left(number, ending, disk, markers) if ending is not None and disk is not None else None
 
 
 def _start(machine: Machine, left: _Left | None, ending: Ending | None, disk: Path | None, folder: Path) -> str:

@@ -3,7 +3,7 @@
 #
 # Makes this clone ready: system packages (ci/packages.txt), .venv with the locked Python packages, the engine.
 # Every step is skipped when a stamp in .venv says that it was done with the same inputs. Exit code 3: something is missing
-# that this script may not or cannot install; it says what.
+# that this script may not or cannot install; it says what. With the name of another list of packages it installs those alone.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 started=$SECONDS
@@ -22,11 +22,13 @@ fail() {
 
 note() { printf 'setup: %s\n' "$1" >&2; }
 
+packages=${1:-ci/packages.txt}
+
 missing_packages() {
     while read -r package check; do
         case $package in '' | '#'*) continue ;; esac
         bash -c "$check" </dev/null >/dev/null 2>&1 || printf '%s\n' "$package"
-    done <ci/packages.txt
+    done <"$packages"
 }
 
 install_packages() {
@@ -44,7 +46,7 @@ install_packages() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >&2 ||
         fail "apt-get install $missing failed"
     missing=$(missing_packages | tr '\n' ' ')
-    [ -z "$missing" ] || fail "still missing after apt-get install: $missing" "see ci/packages.txt for what was looked for"
+    [ -z "$missing" ] || fail "still missing after apt-get install: $missing" "see $packages for what was looked for"
 }
 
 # cargo from rustup need not be on the PATH of a fresh shell.
@@ -95,6 +97,7 @@ install_faultline() {
 }
 
 install_packages
+[ $# = 0 ] || exit 0
 find_cargo
 install_python
 install_faultline
