@@ -15,15 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
-from dax_endings import Ending, run_endings
+from dax_endings import run_endings
 from dax_heaps import HeapEnding, HeapsOf, judge
 from dax_litmus import Compared, Litmus, LitmusEnding, compare, read_litmus
 from dax_machine import DISK_BYTES, FILE_SYSTEMS, HERE, base_files, find_kernel, machine_for, make_disk, run
@@ -39,6 +41,8 @@ from faultline.pipeline.workshop import Workshop
 from faultline.report.terminal.streams import note
 
 PARTS = ("litmus", "heaps")
+OPS = 40
+"""Of a generated workload that is asked for."""
 PLANTED: Sequence[tuple[str, str]] = ()
 """Mutants whose faults show without a lost store: the machine must find each of them."""
 
@@ -70,79 +74,79 @@ def main() -> int:
 
 def run_all(arguments: argparse.Namespace) -> int:
     begin = time.monotonic()
+    check(arguments)
     kinds = arguments.file_system or list(FILE_SYSTEMS)
-    for kind in kinds:
-        if kind not in FILE_SYSTEMS:
-            raise BadInputError(f"--file-system {kind}: it has no DAX; expected {' or '.join(FILE_SYSTEMS)}")
-    root = project_root()
-    cache = Cache(root / ".faultline")
-    workshop = Workshop(root, cache, Engine())
+    workshop = Workshop(project_root(), Cache(project_root() / ".faultline"), Engine())
     parts = arguments.part or PARTS
-    tests = litmus_tests(root, workshop.engine) if "litmus" in parts else []
+    tests = litmus_tests(workshop.root, workshop.engine) if "litmus" in parts else []
     cells = heap_cells(arguments, workshop) if "heaps" in parts else []
-    place = cache.folder / "dax"
+    place = workshop.cache.folder / "dax"
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place, prefix="endings-") as folder:
         scratch = Path(folder)
-        steps = scratch / "steps"
-        run(
-            "gcc",
-            "-std=gnu11",
-            "-D_GNU_SOURCE",
-            "-O1",
-            "-Wall",
-            "-Wextra",
-            "-static",
-            HERE / "steps.c",
-            "-o",
-            steps,
-            what="ci/dax/steps.c",
-        )
         kernel = find_kernel(place / "kernel")
-        machine, word = machine_for(kernel, base_files(kernel, {"bin/steps": steps}), scratch)
+        machine, word = machine_for(kernel, base_files(kernel, {"bin/steps": steps_program(scratch)}), scratch)
         note(f"machine: {word}, {DISK_BYTES >> 20} MiB of NVDIMM, {', '.join(kinds)} with DAX")
         templates = {kind: scratch / f"{kind}.template" for kind in kinds}
         for kind, template in templates.items():
             make_disk(template, kind)
         on_litmus = [
             LitmusEnding(test, kind, random.Random(f"{arguments.seed} {kind} {test.name} {number}"))
-            for number in range(arguments.endings)
-            for test in tests
-            for kind in kinds
+            for number, test, kind in product(range(arguments.endings), tests, kinds)
         ]
         on_heaps = [
             HeapEnding(
-                cell,
-                kind,
-                random.Random(f"{arguments.seed} {kind} {cell.spec.name} {number}"),
-                scratch / f"heap-{at}-{kind}-{number}",
+                cell, kind, random.Random(f"{arguments.seed} {kind} {cell.spec.name} {number}"), scratch / f"heap-{at}"
             )
-            for number in range(arguments.heap_endings)
-            for at, cell in enumerate(cells)
-            for kind in kinds
+            for at, (number, cell, kind) in enumerate(product(range(arguments.heap_endings), cells, kinds))
         ]
-        endings: list[Ending] = [*on_litmus, *on_heaps]
         note(f"{len(on_litmus)} endings of {len(tests)} litmus tests, {len(on_heaps)} of {len(cells)} workloads")
-        run_endings(machine, endings, templates, scratch)
+        run_endings(machine, [*on_litmus, *on_heaps], templates, scratch)
         compared = compare_all(on_litmus)
         heaps = [
             judge(cell, kind, [one for one in on_heaps if one.cell is cell and one.file_system == kind])
-            for cell in cells
-            for kind in kinds
+            for cell, kind in product(cells, kinds)
         ]
-    seconds = time.monotonic() - begin
-    arguments.out.mkdir(parents=True, exist_ok=True)
+        keep_failed(arguments.out, heaps)
+    print_all(compared, heaps)
+    seconds = round(time.monotonic() - begin)
     found = {
         "machine": word,
         "seed": arguments.seed,
-        "seconds": round(seconds),
+        "seconds": seconds,
         "litmus": [asdict(one) for one in compared],
-        "heaps": [{**asdict(one), "verdict": one.verdict} for one in heaps],
+        "heaps": [{**asdict(one), "failed": len(one.failed), "verdict": one.verdict} for one in heaps],
     }
     (arguments.out / "dax.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    print_all(compared, heaps)
-    print(f"{len(endings)} endings in {seconds:.0f} s; {arguments.out / 'dax.json'}")
+    print(f"{len(on_litmus) + len(on_heaps)} endings in {seconds} s; {arguments.out / 'dax.json'}")
     return verdict_of(compared, heaps)
+
+
+def check(arguments: argparse.Namespace) -> None:
+    for kind in arguments.file_system or ():
+        if kind not in FILE_SYSTEMS:
+            raise BadInputError(f"--file-system {kind}: it has no DAX; expected {' or '.join(FILE_SYSTEMS)}")
+    for name in ("endings", "heap_endings"):
+        if getattr(arguments, name) < 1:
+            raise BadInputError(f"--{name.replace('_', '-')} {getattr(arguments, name)}: expected at least 1")
+    if arguments.workload and not arguments.allocator:
+        raise BadInputError("--workload: of which allocator?", "--allocator NAME says it")
+    if arguments.mutant and not arguments.workload:
+        raise BadInputError("--mutant: with which workload?", "--allocator NAME --workload WORKLOAD say it")
+
+
+def steps_program(place: Path) -> Path:
+    program, flags = place / "steps", ("-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-static")
+    run("gcc", *flags, HERE / "steps.c", "-o", program, what="ci/dax/steps.c")
+    return program
+
+
+def keep_failed(out: Path, heaps: Sequence[HeapsOf]) -> None:
+    """What the machine left where a rule is broken: no ending can be made again."""
+    shutil.rmtree(out / "failed", ignore_errors=True)
+    out.mkdir(parents=True, exist_ok=True)
+    for folder in (folder for heap in heaps for folder in heap.failed):
+        shutil.copytree(folder, out / "failed" / folder.name)
 
 
 def litmus_tests(root: Path, engine: Engine) -> list[Litmus]:
@@ -152,39 +156,46 @@ def litmus_tests(root: Path, engine: Engine) -> list[Litmus]:
 
 def heap_cells(arguments: argparse.Namespace, workshop: Workshop) -> list[PreparedCell]:
     """Those of ci/matrix.toml that one thread executes, each once, and the planted ones; or what was asked for."""
-    specs: list[CellSpec] = []
-    matrix = read_matrix(workshop.root / "ci" / "matrix.toml", workshop.engine)
-    of_matrix = cells_of_matrix(workshop.allocator, matrix)
-    for spec in of_matrix:
-        is_wanted = (spec.allocator, spec.mutant) in PLANTED or (spec.mutant is None and spec.model == "px86")
-        same = replace(spec, nested=0, follow_up=True, strategy="complete", file_system=None, start="create")
-        if is_wanted and same not in specs:
-            specs.append(same)
-    if arguments.allocator:
-        names = []
-        for text in arguments.allocator:
-            name = text
-            if "/" in text:
-                workshop, allocator = workshop.with_path(text)
-                name = allocator.name
-            names.append(name)
-        specs = [spec for spec in specs if spec.allocator in names]
-        if arguments.workload:
-            specs = [
-                CellSpec(name, arguments.workload, 40, 1, "complete", "px86", "clwb", mutant=arguments.mutant)
-                for name in names
-            ]
+    names = []
+    for text in arguments.allocator or ():
+        if "/" in text:
+            workshop, allocator = workshop.with_path(text)
+        else:
+            allocator = workshop.allocator(text)
+        names.append(allocator.name)
+    if arguments.workload:
+        specs = [
+            CellSpec(name, arguments.workload, OPS, 1, "complete", "px86", "clwb", mutant=arguments.mutant)
+            for name in names
+        ]
+    else:
+        specs = [spec for spec in cells_of_files(workshop) if not names or spec.allocator in names]
         if not specs:
             raise BadInputError(
                 f"{', '.join(names)}: no cell of ci/matrix.toml is theirs", "--workload says what is executed"
             )
     cells = []
-    for number, spec in enumerate(specs):
-        note(f"{number + 1} of {len(specs)}: {spec.name}")
+    for number, spec in enumerate(specs, 1):
+        note(f"{number} of {len(specs)}: {spec.name}")
         cell = prepare(workshop, spec, needs_hooks=False)
         if not cell.workload.is_threaded:
             cells.append(cell)
+    if not cells:
+        raise BadInputError(
+            "nothing is left: what the machine executes has one thread", "--workload says what is executed"
+        )
     return cells
+
+
+def cells_of_files(workshop: Workshop) -> list[CellSpec]:
+    """Of ci/matrix.toml. How they are explored does not matter here."""
+    specs: list[CellSpec] = []
+    for spec in cells_of_matrix(workshop.allocator, read_matrix(workshop.root / "ci" / "matrix.toml", workshop.engine)):
+        is_wanted = (spec.allocator, spec.mutant) in PLANTED or (spec.mutant is None and spec.model == "px86")
+        same = replace(spec, nested=0, follow_up=True, strategy="complete", file_system=None, start="create")
+        if is_wanted and same not in specs:
+            specs.append(same)
+    return specs
 
 
 def compare_all(endings: Sequence[LitmusEnding]) -> list[Compared]:

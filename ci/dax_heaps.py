@@ -136,8 +136,8 @@ class HeapsOf:
     """After which files were mapped without it alone."""
     broken: list[str]
     """Rule and message, once each."""
-    failed: int
-    """Endings that break a rule."""
+    failed: list[Path]
+    """What the endings left that break a rule."""
     unknown: list[str]
 
     @property
@@ -172,6 +172,6 @@ def judge(cell: PreparedCell, file_system: str, endings: Sequence[HeapEnding]) -
         sum(synced > 0 for synced, _ in mapped),
         sum(synced == 0 and others > 0 for synced, others in mapped),
         sorted({f"{one.rule}: {one.message}" for ending in judged for one in ending.broken}),
-        sum(bool(one.broken) for one in judged),
+        [Path(one.folder) for one in judged if one.broken],
         list(dict.fromkeys(unknown)),
     )

@@ -648,4 +648,6 @@ def states_text(log10: float | None) -> str:
     return f"{mantissa:.1f}e+{exponent:02d}"
 
 
-Event = Progress | TraceRules | Finding | Certificate | Outcomes | ShrunkState | Damage | Damages | Judged | Unknown | Done
+Event = (
+    Progress | TraceRules | Finding | Certificate | Outcomes | ShrunkState | Damage | Damages | Judged | Unknown | Done
+)
