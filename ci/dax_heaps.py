@@ -124,7 +124,7 @@ class HeapsOf:
 
     file_system: str
     cell: str
-    is_mutant: bool
+    is_planted: bool
     endings: int
     unbegun: int
     """The machine ended before a heap began."""
@@ -145,8 +145,8 @@ class HeapsOf:
         return "fail" if self.broken else "unknown" if self.unknown else "pass"
 
 
-def judge(cell: PreparedCell, file_system: str, endings: Sequence[HeapEnding]) -> HeapsOf:
-    """endings: all of the cell on that file system, after they have been looked at."""
+def judge(cell: PreparedCell, file_system: str, endings: Sequence[HeapEnding], *, is_planted: bool = False) -> HeapsOf:
+    """endings: all of the cell on that file system, after they have been looked at. is_planted: it must fail."""
     judged: list[Judged] = []
     unknown: list[str] = []
 
@@ -165,7 +165,7 @@ def judge(cell: PreparedCell, file_system: str, endings: Sequence[HeapEnding]) -
     return HeapsOf(
         file_system,
         cell.spec.name,
-        cell.spec.mutant is not None,
+        is_planted,
         len(endings),
         len(endings) - len(folders),
         sum(one.is_pending for one in judged),

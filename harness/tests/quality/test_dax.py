@@ -280,6 +280,21 @@ def test_a_guest_that_does_not_boot_is_said_with_its_last_lines(tmp_path: Path) 
             guest.expect("ready")
 
 
+def test_a_planted_fault_that_is_missed_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    import dax
+    import dax_heaps
+
+    def heap(broken: list[str], unknown: list[str] | None = None, *, is_planted: bool = False) -> Any:
+        return dax_heaps.HeapsOf("ext4", "cell", is_planted, 1, 0, 0, 1, 0, broken, [], unknown or [])
+
+    found, missed = heap(["FL003: no magic"], is_planted=True), heap([], is_planted=True)
+    assert dax.verdict_of([], [heap([]), found, missed]) == 0, "one of its file systems shows it"
+    assert dax.verdict_of([], [heap([]), missed]) == 1
+    assert "NOT FOUND" in capsys.readouterr().out
+    assert dax.verdict_of([], [heap(["FL003: no magic"]), found]) == 1
+    assert dax.verdict_of([], [heap([], ["too slow"]), found]) == 3
+
+
 @pytest.mark.nightly
 def test_the_machine_grants_map_sync_and_finds_what_is_planted(tmp_path: Path) -> None:
     run = dax("--part", "heaps", "--allocator", "nvm_malloc", "--workload", "smoke", "--out", str(tmp_path))
@@ -287,3 +302,11 @@ def test_the_machine_grants_map_sync_and_finds_what_is_planted(tmp_path: Path) -
     heaps = json.loads((tmp_path / "dax.json").read_text())["heaps"]
     assert {heap["file_system"] for heap in heaps} == {"ext4", "xfs"}
     assert all(heap["synced"] > 0 and heap["others"] == 0 for heap in heaps), heaps
+    marked = ("--allocator", "harness/tests/exploration/marked", "--workload", "churn")
+    run = dax("--part", "heaps", *marked, "--mutant", "MAPPED_WITHOUT_SYNC", "--out", str(tmp_path))
+    assert run.returncode == 0, run.stderr
+    heaps = json.loads((tmp_path / "dax.json").read_text())["heaps"]
+    assert any(heap["verdict"] == "fail" and heap["failed"] for heap in heaps), heaps
+    assert all(heap["synced"] == 0 for heap in heaps), heaps
+    kept = next((tmp_path / "failed").iterdir())
+    assert {"markers", "report", "heap"} <= {path.name for path in kept.iterdir()}
