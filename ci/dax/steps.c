@@ -61,45 +61,89 @@ static char *variable(const char *offset) {
     return page + strtoul(offset, NULL, 10);
 }
 
-static bool synced(const char *path) {
-    int file = file_of(path, O_RDONLY);
+/* ---- what the steps do; `more` is null where they have one word only ---- */
+
+static bool sync_all(const char *what, const char *more) {
+    (void)what, (void)more;
+    sync();
+    return true;
+}
+
+static bool sync_file(const char *path, const char *more) {
+    bool is_folder = strcmp(path, "dir") == 0;
+    int file = file_of(!is_folder ? path : more == NULL ? "." : more, O_RDONLY);
     bool is_done = fsync(file) == 0;
     close(file);
     return is_done;
 }
 
-static bool created(const char *path) { return close(file_of(path, O_RDWR | O_CREAT | O_EXCL)) == 0; }
+static bool create(const char *path, const char *more) {
+    (void)more;
+    return close(file_of(path, O_RDWR | O_CREAT | O_EXCL)) == 0;
+}
 
-static bool extended(const char *path, const char *bytes) {
+static bool remove_file(const char *path, const char *more) {
+    (void)more;
+    return unlink(path) == 0;
+}
+
+static bool make_folder(const char *path, const char *more) {
+    (void)more;
+    return mkdir(path, 0777) == 0;
+}
+
+static bool remove_folder(const char *path, const char *more) {
+    (void)more;
+    return rmdir(path) == 0;
+}
+
+static bool rename_file(const char *from, const char *to) { return rename(from, to) == 0; }
+
+static bool cut(const char *path, const char *bytes) { return truncate(path, strtol(bytes, NULL, 10)) == 0; }
+
+static bool extend(const char *path, const char *bytes) {
     int file = file_of(path, O_RDWR);
     bool is_done = fallocate(file, 0, 0, strtol(bytes, NULL, 10)) == 0;
     close(file);
     return is_done;
 }
 
-/* By a system call. */
-static bool written(const char *offset, uint64_t value) {
+static bool write_variable(const char *offset, const char *text) {
+    uint64_t value = strtoull(text, NULL, 10);
     int file = file_of(variables, O_RDWR);
     bool is_done = pwrite(file, &value, sizeof value, strtol(offset, NULL, 10)) == sizeof value;
     close(file);
     return is_done;
 }
 
-static bool stored(const char *offset, const char *value) {
+static bool store(const char *offset, const char *value) {
     *(volatile uint64_t *)variable(offset) = strtoull(value, NULL, 10);
     return true;
 }
 
 /* By `clflush`, which each processor has: it is at least what clflushopt and clwb are, and here all stores are executed anyway. */
-static bool flushed(const char *offset) {
+static bool flush(const char *offset, const char *more) {
+    (void)more;
     _mm_clflush(variable(offset));
     return true;
 }
 
-static bool fenced(void) {
+static bool fence(const char *what, const char *more) {
+    (void)what, (void)more;
     _mm_mfence();
     return true;
 }
+
+static const struct verb {
+    const char *word;
+    int least, most; /* words behind it */
+    bool (*run)(const char *what, const char *more);
+} VERBS[] = {
+    {"sync", 0, 0, sync_all},      {"sfence", 0, 0, fence},       {"mfence", 0, 0, fence},         {"create", 1, 1, create},
+    {"unlink", 1, 1, remove_file}, {"mkdir", 1, 1, make_folder},  {"rmdir", 1, 1, remove_folder},  {"fsync", 1, 2, sync_file},
+    {"clflush", 1, 1, flush},      {"clflushopt", 1, 1, flush},   {"clwb", 1, 1, flush},           {"truncate", 2, 2, cut},
+    {"extend", 2, 2, extend},      {"rename", 2, 2, rename_file}, {"write", 2, 2, write_variable},
+};
 
 /* The words of a step; `=` is none. */
 static int words_of(char *line, char *words[MOST_WORDS]) {
@@ -113,30 +157,16 @@ static int words_of(char *line, char *words[MOST_WORDS]) {
 static bool is_number(const char *word) { return word[0] >= '0' && word[0] <= '9'; }
 
 static bool execute(char *words[MOST_WORDS], int count) {
-    const char *kind = words[0];
+    const char *what = count > 1 ? words[1] : NULL, *more = count > 2 ? words[2] : NULL;
     errno = 0;
-    if (count == 1)
-        return strcmp(kind, "sync") == 0                                        ? (sync(), true)
-               : strcmp(kind, "sfence") == 0 || strcmp(kind, "mfence") == 0 ? fenced()
-                                                                               : false;
-    if (count == 2 && is_number(kind))
-        return stored(kind, words[1]);
-    if (count == 2) {
-        const char *what = words[1];
-        return strcmp(kind, "create") == 0   ? created(what)
-               : strcmp(kind, "unlink") == 0 ? unlink(what) == 0
-               : strcmp(kind, "mkdir") == 0  ? mkdir(what, 0777) == 0
-               : strcmp(kind, "rmdir") == 0  ? rmdir(what) == 0
-               : strcmp(kind, "fsync") == 0  ? synced(strcmp(what, "dir") == 0 ? "." : what)
-               : strcmp(kind, "clflush") == 0 || strcmp(kind, "clflushopt") == 0 || strcmp(kind, "clwb") == 0 ? flushed(what)
-                                                                                                             : false;
+    if (count == 2 && is_number(words[0]))
+        return store(words[0], what);
+    for (size_t i = 0; i < sizeof VERBS / sizeof VERBS[0]; i++) {
+        const struct verb *verb = &VERBS[i];
+        if (strcmp(verb->word, words[0]) == 0 && verb->least < count && count <= verb->most + 1)
+            return verb->run(what, more);
     }
-    return strcmp(kind, "truncate") == 0 ? truncate(words[1], strtol(words[2], NULL, 10)) == 0
-           : strcmp(kind, "extend") == 0 ? extended(words[1], words[2])
-           : strcmp(kind, "write") == 0  ? written(words[1], strtoull(words[2], NULL, 10))
-           : strcmp(kind, "rename") == 0 ? rename(words[1], words[2]) == 0
-           : strcmp(kind, "fsync") == 0  ? synced(words[2]) /* fsync dir D */
-                                         : false;
+    return false;
 }
 
 static void say(int markers, const char *what, unsigned number) {
