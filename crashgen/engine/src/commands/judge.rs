@@ -15,6 +15,7 @@ use crate::base::error::{EngineError, bad_input};
 use crate::base::output::{Output, Verdict};
 use crate::heap::stepping::go_to;
 use crate::recovery::content::HeapContent;
+use crate::recovery::judging::doubts;
 use crate::recovery::reports::parse;
 use crate::recovery::twins;
 use crashgen::trace::{EventKind, Trace};
@@ -55,8 +56,7 @@ pub fn judge_endings(
     output: &mut Output,
 ) -> Result<Verdict, EngineError> {
     let made = twins::make(config, trace, None)?;
-    let without = made.without_crash.iter().map(|failure| format!("{} (FL017)", failure.message));
-    let unknown: Vec<String> = made.unknown.iter().cloned().chain(without).collect();
+    let unknown = made.doubts();
     let mut verdict = if unknown.is_empty() { Verdict::Pass } else { Verdict::Unknown };
     for folder in endings {
         let judged = judge_one(config, trace, folder, made.twins.as_ref())?;
@@ -94,9 +94,7 @@ fn judge_one<'a>(
     });
     let shape = HeapShape { is_relocated: false, ..config.shape() };
     let judgement = judge(&config.contract, &shape, &case.history, &report, &content, twins);
-    unknown.extend(judgement.unknown.iter().cloned());
-    let as_without = judgement.as_without_crash.iter();
-    unknown.extend(as_without.map(|failure| format!("{failure}, as the heap without a crash does (FL017)")));
+    unknown.extend(doubts(&judgement));
     let broken: Vec<Broken> = judgement
         .violations
         .iter()

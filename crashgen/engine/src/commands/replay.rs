@@ -13,7 +13,7 @@ use crate::heap::recovery_trace::RecoverySites;
 use crate::heap::state::StateRef;
 use crate::heap::stepping::go_to;
 use crate::heap::token_form::state_of;
-use crate::recovery::judging::Judge;
+use crate::recovery::judging::{Judge, doubts};
 use crate::recovery::recoverer::Recoverer;
 use crate::recovery::replayed::{PassedCrash, ReplayedGeneration};
 use crate::recovery::twins::{self, MadeTwins};
@@ -112,9 +112,7 @@ impl Replayer<'_> {
         let FollowedGeneration { config, trace, twins, .. } = generation;
         let judgement =
             Judge { config, twins }.judge_addresses(recoverer, config.probe(), case.crash(view, choices))?;
-        let as_without = judgement.as_without_crash.iter();
-        let as_without = as_without.map(|failure| format!("{failure}, as the heap without a crash does (FL017)"));
-        self.output.unknown(&judgement.unknown.iter().cloned().chain(as_without).collect::<Vec<_>>());
+        self.output.unknown(&doubts(&judgement));
         let evidence = Evidence::of_judged(config, case, (view, choices), &judgement);
         for (violation, onset) in onsets(generation, position, &judgement)? {
             let at = StateRef { case, view, choices, position };
@@ -135,8 +133,7 @@ impl Replayer<'_> {
 
     /// A state is in order as far as its twins could tell.
     fn end(self, verdict: Verdict, made: &MadeTwins, trace: &Trace) -> Verdict {
-        let without = made.without_crash.iter().map(|failure| format!("{} (FL017)", failure.message));
-        let unknown: Vec<String> = made.unknown.iter().cloned().chain(without).collect();
+        let unknown = made.doubts();
         self.output.unknown(&unknown);
         let is_unknown = verdict == Verdict::Pass && !unknown.is_empty();
         let verdict = if is_unknown { Verdict::Unknown } else { verdict };

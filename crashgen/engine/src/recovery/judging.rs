@@ -109,6 +109,13 @@ impl Judge<'_> {
     }
 }
 
+/// Why it may be no other judgement.
+pub fn doubts(judgement: &Judgement) -> Vec<String> {
+    let as_without = judgement.as_without_crash.iter();
+    let as_without = as_without.map(|failure| format!("{failure}, as the heap without a crash does (FL017)"));
+    judgement.unknown.iter().cloned().chain(as_without).collect()
+}
+
 /// What keeps a recovery from showing anything else.
 const ENDS: [RuleId; 2] = [RuleId::RecoveryCrashed, RuleId::RecoveryHung];
 

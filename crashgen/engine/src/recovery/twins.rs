@@ -36,6 +36,14 @@ pub struct MadeTwins {
     pub bound: Option<String>,
 }
 
+impl MadeTwins {
+    /// Why a heap may not be judged by them.
+    pub fn doubts(&self) -> Vec<String> {
+        let without = self.without_crash.iter().map(|failure| format!("{} (FL017)", failure.message));
+        self.unknown.iter().cloned().chain(without).collect()
+    }
+}
+
 /// The twins of the whole workload; none when they are not made by the deadline.
 ///
 /// # Errors
